@@ -29,6 +29,7 @@ from bench import (
     short_ways,
     singly,
     subscriptions,
+    tasks,
     tier,
     topics,
     unique_keys,
@@ -69,6 +70,14 @@ def test_what_short_ways_cost(tmp_path: Path) -> None:
 def test_what_those_cost_who_wait() -> None:
     found = idle.main(["--readers", "3", "--seconds", "0.01"])
     assert {"threads_nothing_pending", "tasks_nothing_pending", "threads_in_an_hour", "tasks_in_an_hour"} < found.keys()
+
+
+def test_tasks_of_dramatiq() -> None:
+    found = tasks.one_instant("afterlog shared", 10, 0.5, threads=2)
+    assert (10, 10, None) == (found["ran"], found["ran_once"], found["server_mib"])
+    assert found["earliest_ms"] >= 0
+    found = tasks.killed("afterlog served", 2, count=10, wait_s=0.6, watch_s=1.0)
+    assert found["ran_again"] == 0 < found["ran"]
 
 
 def test_what_schedules_cost(capsys: pytest.CaptureFixture[str]) -> None:
