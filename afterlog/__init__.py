@@ -106,7 +106,7 @@ if TYPE_CHECKING:
     from afterlog.base.payload import json
     from afterlog.client.served_store import ServedStore
     from afterlog.fetch.consumer import Consumer
-    from afterlog.fetch.message import Message, ScheduledRecord
+    from afterlog.fetch.message import Message, ScheduledRecord, StoredRecord
     from afterlog.fetch.message_columns import Columns
     from afterlog.fetch.partition import FetchResult, Partition
     from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime, AtTime
@@ -146,7 +146,7 @@ _HOME = {
     ),
     "afterlog.fetch.message_columns": ("Columns",),
     "afterlog.fetch.consumer": ("Consumer",),
-    "afterlog.fetch.message": ("Message", "ScheduledRecord"),
+    "afterlog.fetch.message": ("Message", "ScheduledRecord", "StoredRecord"),
     "afterlog.fetch.record_id": ("RecordId",),
     "afterlog.fetch.partition": ("FetchResult", "Partition"),
     "afterlog.fetch.positions": ("EARLIEST", "LATEST", "AfterOffset", "AtBrokerTime", "AtTime"),
@@ -182,7 +182,8 @@ __all__ = [
     "RecordTooLarge", "RemoteConflict", "RemoteMissing", "RemoteRefused", "RemoteUnavailable", "ReplicationDiverged",
     "RequestTooLarge", "RetryPolicy", "ScaledClock", "Schedule", "ScheduleExists", "ScheduledRecord", "ServedStore",
     "ServerBusy", "ServerFailed", "ServerNotTrusted", "ServerUnavailable", "SharedStore", "SparkUnavailable",
-    "StorageFull", "Store", "StoreClosed", "StoreForked", "StoreLocked", "StoreReplaced", "Subscription",
+    "StorageFull", "Store", "StoreClosed", "StoreForked", "StoreLocked", "StoreReplaced", "StoredRecord",
+    "Subscription",
     "SubscriptionPoisoned", "SystemClock", "Topic", "TopicBusy", "TopicDeleted", "TopicExists", "TopicFull",
     "UniqueKeyConflict", "UnknownGroup",
     "UnknownPartition", "UnknownSchedule", "UnknownSubscription", "UnknownTopic", "UnsupportedCodec", "Worker",

@@ -264,6 +264,8 @@ class AsyncStore(Closing):
     cancel_many = awaited(BlockingStore.cancel_many)
     reschedule = awaited(BlockingStore.reschedule)
     pending = awaited(BlockingStore.pending)
+    get = awaited(BlockingStore.get)
+    get_unique = awaited(BlockingStore.get_unique)
     adopt = awaited(BlockingStore.adopt)
 
     schedule = awaited(BlockingStore.schedule)

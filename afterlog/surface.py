@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from afterlog.base.clock import Clock
-    from afterlog.fetch.message import Message, ScheduledRecord
+    from afterlog.fetch.message import Message, ScheduledRecord, StoredRecord
     from afterlog.fetch.message_columns import Columns
     from afterlog.fetch.positions import Position
     from afterlog.fetch.record_id import RecordId
@@ -478,6 +478,22 @@ class StoreSurface(Closable, Protocol):
 
         key: only those of this key, for which the records before the last one found are read. Cancelled ones are left
         out. Raises UnknownTopic, UnknownPartition, CorruptFile.
+        """
+
+    def get(self, record: RecordId | str) -> StoredRecord | None:
+        """One record by its id, and whether it is pending, due or cancelled; None where it is not in the log.
+
+        It is found by its place, and delivered to nobody. What retention or a purge let go of is gone; of what was
+        cancelled a cleaning leaves no key and no value. Whether what is due was acked, a subscription knows. Raises
+        UnknownTopic, UnknownPartition, InvalidRecord where the text is no id, CorruptFile.
+        """
+
+    def get_unique(self, topic: str, unique_key: bytes, *, partition: int | None = None) -> StoredRecord | None:
+        """The pending record that holds a unique key; None where none does.
+
+        As `send` has it: the key decides the partition, unless one is given. Found by the index of unique keys, of
+        which nothing grows in memory. Raises UnknownTopic, UnknownPartition, InvalidTopic where the topic has no unique
+        keys, InvalidRecord, CorruptFile.
         """
 
     def schedule(

@@ -47,6 +47,7 @@ from afterlog.api.shapes import (
 )
 from afterlog.base import errors
 from afterlog.base.measures import LATENESS_EDGES_MS
+from afterlog.fetch.message import RecordState
 from afterlog.log.cancel_result import CancelResult
 from afterlog.log.topic_settings import LEAST, TopicChanges
 
@@ -623,10 +624,18 @@ FIND: Final = HttpOperation(
     errors=(*_UNKNOWN, errors.InvalidArgument, errors.OffsetOutOfRange),
 )  # fmt: skip
 SHOW_RECORD: Final = HttpOperation(
-    method="GET", path=f"{_TOPIC_PATH}/record", scope=Scope.LOOK, summary="One record, whole, and its state",
-    parameters={"id": Text(most=300)},
-    answer=answer({"record": SCHEDULED, "state": {"enum": ["pending", "due", "cancelled"]}, "now_ms": INSTANT}),
-    errors=(*_UNKNOWN, errors.InvalidRecord, errors.OffsetOutOfRange),
+    method="GET", path=f"{_TOPIC_PATH}/record", scope=Scope.LOOK,
+    summary="One record, whole, and its state: that of an id, or the pending one that holds a unique key",
+    parameters={
+        "id": Text(default=None, null=True, most=300),
+        "unique_key": Text(default=None, null=True, most=2_000, about="text, or base64:…"),
+        "partition": PARTITION,
+    },
+    answer=answer(
+        {"record": {"anyOf": [SCHEDULED, {"type": "null"}]}, "state": {"enum": [*get_args(RecordState), None]},
+         "now_ms": INSTANT}
+    ),
+    errors=(*_UNKNOWN, errors.InvalidRecord, errors.InvalidTopic, errors.OffsetOutOfRange),
 )  # fmt: skip
 
 

@@ -15,12 +15,12 @@ ISO 8601 with a zone, neither for as soon as possible. Received: instants in epo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from afterlog.api.byte_text import bytes_of, headers_of, text_or_base64
 from afterlog.api.receipt import Receipt
 from afterlog.base.errors import InvalidRecord
-from afterlog.fetch.message import Message, ScheduledRecord
+from afterlog.fetch.message import Message, RecordState, ScheduledRecord, StoredRecord
 
 if TYPE_CHECKING:
     from afterlog.records.batch import Headers
@@ -111,6 +111,13 @@ def message_fields(row: Mapping[str, Any]) -> dict[str, Any]:
 def message_of(row: Mapping[str, Any]) -> Message:
     """A delivered record. Raises as `message_fields`."""
     return Message(delivery_offset=_whole(row, "delivery_offset"), **message_fields(row))
+
+
+def stored_of(row: Mapping[str, Any]) -> StoredRecord:
+    """A record and its state. Raises as `message_fields`."""
+    if row["state"] not in get_args(RecordState):
+        raise ValueError(f"{row['state']!r:.100} is no state of a record")
+    return StoredRecord(state=row["state"], **message_fields(row["record"]))
 
 
 def scheduled_of(row: Mapping[str, Any]) -> ScheduledRecord:

@@ -73,6 +73,8 @@ class AsyncServedStore(Closing):
     cancel_many = awaited(StoreSteps.cancel_many)
     reschedule = awaited(StoreSteps.reschedule)
     pending = awaited(StoreSteps.pending)
+    get = awaited(StoreSteps.get)
+    get_unique = awaited(StoreSteps.get_unique)
     adopt = awaited(StoreSteps.adopt)
 
     schedule = awaited(StoreSteps.schedule)

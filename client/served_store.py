@@ -81,6 +81,8 @@ class ServedStore:
     cancel_many = blocking(StoreSteps.cancel_many)
     reschedule = blocking(StoreSteps.reschedule)
     pending = blocking(StoreSteps.pending)
+    get = blocking(StoreSteps.get)
+    get_unique = blocking(StoreSteps.get_unique)
     adopt = blocking(StoreSteps.adopt)
 
     schedule = blocking(StoreSteps.schedule)

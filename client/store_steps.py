@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 from afterlog.api import operations
 from afterlog.api.byte_text import text_or_base64
 from afterlog.api.position_text import position_text
-from afterlog.api.record_json import scheduled_of
+from afterlog.api.record_json import scheduled_of, stored_of
 from afterlog.base.arguments import KEEP, flag, whole
 from afterlog.base.clock import Clock
-from afterlog.base.errors import InvalidArgument, InvalidTopic, NotServed, UnknownPartition, UnknownTopic, WrongType
+from afterlog.base.errors import (
+    InvalidArgument,
+    InvalidTopic,
+    NotServed,
+    OffsetOutOfRange,
+    UnknownPartition,
+    UnknownTopic,
+    WrongType,
+)
 from afterlog.base.names import NamedList, check_name
 from afterlog.client import answer_rows as rows
 from afterlog.client.call import (
@@ -36,7 +44,7 @@ from afterlog.records.times import check_one_time, delay_ms, instant_ms
 if TYPE_CHECKING:
     from os import PathLike
 
-    from afterlog.fetch.message import ScheduledRecord
+    from afterlog.fetch.message import ScheduledRecord, StoredRecord
     from afterlog.log.cancellation import Int8Array
     from afterlog.log.held import HeldBytes
     from afterlog.log.topic_settings import TopicChanges
@@ -259,6 +267,26 @@ class StoreSteps:
         found: list[ScheduledRecord] = yield asking(
             operations.PENDING, lambda row: [*map(scheduled_of, row["records"])], query=query, topic=topic
         )
+        return found
+
+    def get(self, record: RecordId | str) -> Steps[StoredRecord | None]:
+        record = RecordId.of(record)
+        try:
+            found: StoredRecord = yield asking(
+                operations.SHOW_RECORD, stored_of, query={"id": str(record)}, topic=record.topic
+            )
+        except OffsetOutOfRange:
+            return None
+        return found
+
+    def get_unique(self, topic: str, unique_key: bytes, *, partition: int | None = None) -> Steps[StoredRecord | None]:
+        if unique_key is None:
+            raise WrongType("a unique key is looked up by its bytes, not None")
+        query = {
+            "unique_key": _key_text(item(unique_key, "unique keys")),
+            "partition": None if partition is None else _partition(partition),
+        }
+        found: StoredRecord | None = yield asking(operations.SHOW_RECORD, _stored, query=query, topic=topic)
         return found
 
     def schedule(
@@ -517,6 +545,10 @@ def _schedule_body(*, every: Any, value: Any, key: Any, headers: Any, missed: An
     if missed is not KEEP:
         body["missed"] = missed
     return body
+
+
+def _stored(row: dict[str, Any]) -> StoredRecord | None:
+    return None if row["record"] is None else stored_of(row)
 
 
 def _key_text(key: bytes | None) -> str | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from afterlog.base.payload import object_of
 from afterlog.fetch.record_id import RecordId
+
+RecordState: TypeAlias = Literal["pending", "due", "cancelled"]
+"""Whether a record is still to come, may have been delivered, or never will be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,13 @@ class ScheduledRecord:
     def json(self) -> Any:
         """What the value says, where it is JSON; None where the record has no value. Raises InvalidRecord."""
         return object_of(self.value, self.id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRecord(ScheduledRecord):
+    """A record of the log, as `store.get` finds it."""
+
+    state: RecordState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

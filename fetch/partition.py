@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ from afterlog.fetch.agenda import Agenda
 from afterlog.fetch.append_order import AppendOrder, segment_of
 from afterlog.fetch.decoder import Decoder, cancelled_within, without_cancelled
 from afterlog.fetch.lateness import Lateness
+from afterlog.fetch.message import RecordState, StoredRecord
 from afterlog.fetch.message_columns import Columns, MadeMessage
 from afterlog.fetch.objects import section_of
 from afterlog.fetch.positions import EARLIEST, LATEST, AfterOffset, AtBrokerTime, AtTime, Edge, Position
@@ -312,6 +313,27 @@ class Partition:
             return False
         key = Key(found.deliver_after, offset)
         return not len(reading.hidden.between(Key(key.deliver_after, offset - 1), key))
+
+    def stored(self, offset: int) -> StoredRecord | None:
+        """The record of an append offset, and whether it is still to come. Raises CorruptFile.
+
+        None where the log has none, or a marker, and where it lies before the log start. A cleaning leaves of what was
+        cancelled no key and no value.
+        """
+        reading = self.look()
+        try:
+            columns = self.records_at(np.array([whole("offset", offset, -INT64_MAX)]), np.array([-1]), reading)
+        except OffsetOutOfRange:
+            return None
+        cancellations, due = reading.version.cancellations, int(columns.due[0])
+        is_gone = self.log.delayed and Key(due, offset) <= reading.version.log_start.key
+        if is_gone or bool(cancellations.controls.holds(columns.due, columns.offset)[0]):
+            return None
+        state: RecordState = "pending" if due > reading.clock_ms else "due"
+        if bool(cancellations.targets.holds(columns.due, columns.offset)[0]):
+            state = "cancelled"
+        [record] = columns.to_scheduled()
+        return StoredRecord(**asdict(record), state=state)
 
     def offset_at_broker_time(self, ms: int) -> int:
         """The first offset in append order that was appended at or after `ms`; the log end where there is none.

@@ -423,6 +423,14 @@ class PartitionLog:
         self.commit.committed(end_offset)
         return sent
 
+    def holder(self, key: bytes) -> int | None:
+        """The append offset of the pending record that holds a unique key. Raises CorruptFile, InvalidTopic."""
+        self.context.settings.check_unique_keys()
+        if self.version.unique_keys is None:  # nobody ever sent one, and a look makes no files
+            return None
+        found = self.append_unique(lambda appends: appends.holders_of_one(key).offset)
+        return int(found[0]) if len(found) else None
+
     def alter(self, settings: TopicSettings, interceptors: tuple[object, ...]) -> None:
         """The topic has other settings from now on: the next append, and no half of one."""
         with self._append_lock:

@@ -24,7 +24,7 @@ from afterlog.records.encode import Batches, RecordColumns, encode, ragged
 from afterlog.records.single import SingleRecord
 
 if TYPE_CHECKING:
-    from afterlog.fetch.message import ScheduledRecord
+    from afterlog.fetch.message import ScheduledRecord, StoredRecord
     from afterlog.fetch.partition import Partition
     from afterlog.produce.numbered import AppendAnswer, AppendRequest
     from afterlog.produce.unique_send import Conflict
@@ -226,6 +226,15 @@ class Topic:
         columns = Columns.concatenate([Columns.empty(self.name), *parts])
         order = np.lexsort((columns.offset, columns.partition, columns.due))
         return columns.take(order[:limit]).to_scheduled()
+
+    def holder(self, key: bytes, numbers: Iterable[int]) -> StoredRecord | None:
+        """The pending record of some partitions that holds a unique key. Raises CorruptFile, InvalidTopic."""
+        for number in numbers:
+            offset = self.log(number).holder(key)
+            found = None if offset is None else self.partition(number).stored(offset)
+            if found is not None and found.state == "pending":  # else it has fallen due meanwhile
+                return found
+        return None
 
     def append(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from afterlog.base.errors import InvalidArgument
+from afterlog.base.errors import InvalidArgument, WrongType
 
 if TYPE_CHECKING:
     from afterlog.records.unique_key import OnConflict
@@ -20,6 +20,15 @@ def claim(unique_key: Any, on_conflict: Any) -> tuple[bytes, OnConflict]:
     from afterlog.records.unique_key import checked_key, on_conflict_of
 
     return checked_key(_given(unique_key)), on_conflict_of(on_conflict)
+
+
+def looked_up(unique_key: Any) -> bytes:
+    """The key that a look asks for. Raises InvalidRecord, WrongType."""
+    from afterlog.records.unique_key import checked_key
+
+    if unique_key is None:
+        raise WrongType("a unique key is looked up by its bytes, not None")
+    return checked_key(unique_key)
 
 
 def claims(unique_keys: Any, on_conflict: Any) -> tuple[list[bytes | None], OnConflict]:

@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from afterlog.api.byte_text import ByteText, text_or_base64
-from afterlog.api.record_json import message_row
 from afterlog.base.clock import INT64_MAX
 from afterlog.base.errors import InvalidArgument
 from afterlog.fetch.message import Message, ScheduledRecord
@@ -119,21 +118,6 @@ def due_page(
         looked_at += len(columns)
         position = behind
     return RecordPage(found, str(position) if position < reading.high_watermark else None, looked_at)
-
-
-def record_of(topic: Topic, partition: int, offset: int) -> dict[str, Any]:
-    """A record of the log as JSON has it, and whether it is `pending`, `due` or `cancelled`.
-
-    Raises UnknownPartition, OffsetOutOfRange where it is not in the log, CorruptFile.
-    """
-    held = topic.partition(partition)
-    columns = held.records_at(np.array([offset]), np.array([-1]))
-    if bool(held.look().hidden.holds(columns.due, columns.offset)[0]):
-        state = "cancelled"
-    else:
-        state = "pending" if held.is_pending(offset) else "due"
-    [record] = columns.to_scheduled()
-    return {"record": message_row(record), "state": state}
 
 
 def listed(record: ScheduledRecord | Message) -> dict[str, Any]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from afterlog.api import operations
+from afterlog.api.record_json import message_row
 from afterlog.base import errors
 from afterlog.fetch.record_id import RecordId
 from afterlog.server.endpoint import endpoints
-from afterlog.server.record_search import due_page, pending_page, record_of
+from afterlog.server.record_search import due_page, pending_page
 from afterlog.server.request import Reply, Request, as_json
 from afterlog.server.scheduled_api import key_of_text
 from afterlog.server.served import Served
@@ -42,13 +43,27 @@ async def find(served: Served, request: Request) -> Reply:
 
 
 async def show_record(served: Served, request: Request) -> Reply:
-    record = RecordId.parse(request.arguments["id"])
-    if record.topic != request.topic:
+    name, key = request.arguments["id"], request.arguments["unique_key"]
+    if (name is None) == (key is None):
+        raise errors.InvalidRequest("ask for an `id`, or for a `unique_key`")
+    record = None if name is None else RecordId.parse(name)
+    if record is not None and record.topic != request.topic:
         raise errors.InvalidRequest(f"{record} is no record of {request.topic}")
 
     def ask() -> dict[str, Any]:
-        found = record_of(served.store.topic(record.topic), record.partition, record.offset)
-        return {**found, "now_ms": served.store.now_ms()}
+        store = served.store
+        if record is None:
+            found = store.get_unique(request.topic, key_of_text(key) or b"", partition=request.arguments["partition"])
+        else:
+            found = store.get(record)
+            if found is None:
+                log = store.topic(record.topic).log(record.partition)
+                raise errors.OffsetOutOfRange(
+                    f"{record} is not in the log, or not any more",
+                    position=record.offset, log_start=log.log_start_offset, log_end=log.written,
+                )  # fmt: skip
+        row = {"record": None, "state": None} if found is None else {"record": message_row(found), "state": found.state}
+        return {**row, "now_ms": store.now_ms()}
 
     return as_json(await served.run(ask))
 

@@ -54,7 +54,7 @@ from afterlog.log.partition_log import PartitionLog
 from afterlog.log.store_frontier import StoreFrontier
 from afterlog.log.topic_settings import TopicChanges, TopicSettings, asked_settings
 from afterlog.produce.topic import Topic
-from afterlog.produce.unique_asked import claim, claims, unasked
+from afterlog.produce.unique_asked import claim, claims, looked_up, unasked
 from afterlog.records.batch import Headers
 from afterlog.records.columns import Int64Array, Ragged
 from afterlog.records.encode import RecordColumns, offset_column, ragged, same_headers, timestamp_column
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from afterlog.fetch.consumer import Consumer
-    from afterlog.fetch.message import ScheduledRecord
+    from afterlog.fetch.message import ScheduledRecord, StoredRecord
     from afterlog.fetch.partition import Partition
     from afterlog.log.held import HeldBytes
     from afterlog.produce.adoption import Adopted, Adoptions
@@ -437,6 +437,15 @@ class Store(StoreSurface):
         target = self.topic(topic)
         numbers = range(target.partition_count) if partition is None else [partition]
         return target.pending(whole("limit", limit), _key(key), numbers)
+
+    def get(self, record: RecordId | str) -> StoredRecord | None:
+        record = RecordId.of(record)
+        return self.topic(record.topic).partition(record.partition).stored(record.offset)
+
+    def get_unique(self, topic: str, unique_key: bytes, *, partition: int | None = None) -> StoredRecord | None:
+        target, key = self.topic(topic), looked_up(unique_key)
+        number = target.partition_of(key) if partition is None else target.checked_partition(partition)
+        return target.holder(key, [number])
 
     def schedule(
         self,

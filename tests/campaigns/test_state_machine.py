@@ -559,6 +559,39 @@ class LogMachine(RuleBasedStateMachine):
             assert (coming and offset not in self.model.hidden()) == pending
 
     @precondition(lambda self: not self.halted)
+    @precondition(lambda self: not self.halted)
+    @rule(data=st.data())
+    def look_up(self, data: st.DataObject) -> None:
+        """Records by their offsets: what is to come, what can be had, what is neither."""
+        offset = data.draw(st.integers(0, len(self.model.records)))
+        found = self.store.get(RecordId("mail", 0, offset))
+        pending = {record.offset for record in self.store.pending("mail", limit=10**6)}
+        delivered = {message.offset for message in drain(self.partition, self.model.log_start)}
+        is_visible = offset < self.partition.log.version.visible.offset
+        if offset in pending | delivered:
+            assert found is not None
+        if found is None:
+            assert offset not in pending | delivered
+            return
+        known = self.model.records[offset]
+        assert known is not None
+        assert known.due == found.due
+        if found.state == "cancelled":
+            assert offset not in pending | delivered
+            assert found.value in (known.value, None), "a cleaning leaves none"
+            return
+        assert known.value == found.value
+        if is_visible:  # else it may be due, and is counted as pending until it is synced
+            assert found.state == ("pending" if offset in pending else "due")
+            assert offset in pending | delivered
+
+    @precondition(lambda self: self.delayed and self.takes_unique_keys)
+    @rule(key=keys)
+    def look_up_unique(self, key: bytes) -> None:
+        found = self.store.get_unique("mail", key)
+        sure, perhaps = self.holders(key)
+        assert [] == sure if found is None else found.offset in perhaps
+
     @rule(count=st.integers(0, 20), commit=st.booleans())
     def consume(self, count: int, commit: bool) -> None:
         consumer = self.consumer or self.store.consumer("mail", group="group", auto_commit=False)

@@ -10,6 +10,7 @@ import pytest
 from afterlog.base.errors import (
     InvalidRecord,
     InvalidSchedule,
+    InvalidTopic,
     NotPending,
     ScheduleExists,
     UnknownPartition,
@@ -44,6 +45,79 @@ class TestPending:
         for each in (b"other", key, b"another", key):
             setting.store.send("mail", b"x", key=each, delay=60, partition=0)
         assert [1, 3] == [record.offset for record in setting.store.pending("mail", key=key)]
+
+
+class TestLookingUp:
+    def test_by_id(self, setting: Setting) -> None:
+        store = setting.store
+        sent = store.send("mail", b"x", key=b"\xff", headers=[("h", b"v")], delay=60)
+        due = store.send("mail", None)
+        cancelled = store.send("mail", b"z", delay=60)
+        store.cancel(cancelled)
+        setting.clock.advance(1)
+        found = store.get(sent)
+        assert (sent, b"x", b"\xff", (("h", b"v"),)) == (found.id, found.value, found.key, found.headers)
+        assert (NOW_MS + 60_000, "pending") == (found.due, found.state)
+        assert (None, "due") == ((found := store.get(str(due))).value, found.state)
+        assert (b"z", "cancelled") == ((found := store.get(cancelled)).value, found.state)
+        setting.clock.advance(60_000)
+        assert (b"x", "due") == ((found := store.get(sent)).value, found.state)
+
+    def test_what_is_not_there(self, setting: Setting) -> None:
+        store = setting.store
+        sent = store.send("mail", b"x", partition=0, delay=60)
+        store.cancel(sent)
+        assert store.get(RecordId("mail", 0, 1)) is None, "it is the marker that cancelled"
+        assert store.get("mail-1@0") is None
+        for record, error in (("mail-2@0", UnknownPartition), ("other-0@0", UnknownTopic), ("mail", InvalidRecord)):
+            with pytest.raises(error):
+                store.get(record)
+
+    def test_it_changes_nothing(self, setting: Setting) -> None:
+        sent = setting.store.send("mail", b"x")
+        for _ in range(2):
+            assert "due" == setting.store.get(sent).state
+        with setting.store.subscribe("mail", "reader") as reader:
+            assert [b"x"] == [message.value for message in reader.receive()]
+            assert "due" == setting.store.get(sent).state
+
+    @pytest.mark.parametrize("key", [b"k", b"\xff\x00", b"base64:", b"u" * 1_024])
+    def test_by_unique_key(self, setting: Setting, key: bytes) -> None:
+        store = setting.store
+        assert store.get_unique("mail", key) is None
+        first = store.send("mail", b"first", unique_key=key, delay=30)
+        found = store.get_unique("mail", key)
+        assert (first, b"first", "pending") == (found.id, found.value, found.state)
+        second = store.send("mail", b"second", unique_key=key, delay=60, on_conflict="replace")
+        assert (second, b"second") == ((found := store.get_unique("mail", key)).id, found.value)
+        assert store.get_unique("mail", b"other") is None
+        assert store.get_unique("mail", key, partition=1 - second.partition) is None
+        assert second == store.get_unique("mail", key, partition=second.partition).id
+        moved = store.reschedule(second, delay=90)
+        assert moved == store.get_unique("mail", key).id
+        setting.clock.advance(90_000)
+        assert store.get_unique("mail", key) is None, "it is due"
+        store.send("mail", b"third", unique_key=key, delay=30)
+        assert b"third" == store.get_unique("mail", key).value
+        store.cancel(store.get_unique("mail", key).id)
+        assert store.get_unique("mail", key) is None
+
+    def test_what_is_no_unique_key(self, setting: Setting) -> None:
+        setting.store.create_topic("audit", delayed=False)
+        with pytest.raises(InvalidTopic):
+            setting.store.get_unique("audit", b"k")
+        for key, error in (
+            (b"", InvalidRecord),
+            (b"x" * 1_025, InvalidRecord),
+            ("k", InvalidRecord),
+            (None, WrongType),
+        ):
+            with pytest.raises(error):
+                setting.store.get_unique("mail", key)
+        with pytest.raises(UnknownPartition):
+            setting.store.get_unique("mail", b"k", partition=2)
+        with pytest.raises(UnknownTopic):
+            setting.store.get_unique("other", b"k")
 
 
 class TestCancelling:

@@ -3,13 +3,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 
-from afterlog.base.errors import InvalidArgument, OffsetOutOfRange, UnknownPartition
+from afterlog.base.errors import InvalidArgument, OffsetOutOfRange
 from afterlog.produce.topic import Topic
 from afterlog.server import record_search
-from afterlog.server.record_search import ListPlace, RecordPage, due_page, listed, pending_page, record_of, shortened
+from afterlog.server.record_search import ListPlace, RecordPage, due_page, listed, pending_page, shortened
 from afterlog.store.store import Store
 from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.support import NOW_MS, SteppedClock, open_small
@@ -153,31 +152,6 @@ class TestDue:
                 setting.due(after=after)
         with pytest.raises(OffsetOutOfRange):
             setting.due(after="1")
-
-
-class TestOneRecord:
-    def test_its_state(self, setting: Setting) -> None:
-        for after_ms in (10, 10, 10, 50, 50, 50, 50):
-            setting.send(after_ms, key=b"k")
-        offsets = (0, 1, 2)
-        setting.topic.partition(0).cancel(np.array([2]))
-        assert ["pending", "pending", "cancelled"] == [record_of(setting.topic, 0, each)["state"] for each in offsets]
-        setting.clock.advance(10)
-        assert ["due", "pending", "cancelled"] == [record_of(setting.topic, 0, each)["state"] for each in offsets]
-        record = record_of(setting.topic, 0, 1)["record"]
-        assert ("mail-0@1", "3", "k", NOW_MS + 50) == tuple(record[name] for name in ("id", "value", "key", "due"))
-
-    def test_of_a_fifo_topic_all_is_due(self, setting: Setting) -> None:
-        topic = setting.store.create_topic("audit", delayed=False)
-        setting.store.send("audit", b"x")
-        assert "due" == record_of(topic, 0, 0)["state"]
-        assert [] == pending_page(topic, [0], key=None, from_ms=None, after=None, limit=5).records
-
-    def test_one_that_is_not_there(self, setting: Setting) -> None:
-        with pytest.raises(OffsetOutOfRange):
-            record_of(setting.topic, 0, 0)
-        with pytest.raises(UnknownPartition):
-            record_of(setting.topic, PARTITIONS, 0)
 
 
 class TestList:

@@ -89,6 +89,11 @@ def test_one_record() -> None:
         await setting.client.refused("OffsetOutOfRange", "GET", f"{path}?id=mail-0@99")
         await setting.client.refused("InvalidRecord", "GET", f"{path}?id=mail")
         await setting.client.refused("InvalidRequest", "GET", path)
+        await setting.client.refused("InvalidRequest", "GET", f"{path}?id=mail-0@1&unique_key=k")
+        assert (await setting.client.get(f"{path}?unique_key=k"))["record"] is None
+        setting.store.send("mail", b"unique", delay=60, unique_key=b"\xff")
+        answer = await setting.client.get(f"{path}?unique_key=base64:/w==")
+        assert ("unique", "pending") == (answer["record"]["value"], answer["state"])
         setting.store.create_topic("other")
         setting.store.send("other", b"secret")
         await setting.client.refused("InvalidRequest", "GET", f"{path}?id=other-0@0")
