@@ -82,9 +82,19 @@ def _section(folder: Path, layers: list[Layer]) -> str:
         if title:
             lines += ([] if lines[-1] == "" else [""]) + [f"{title}:", ""]
         for module in modules:
-            path = folder / f"{module}.py"
-            lines.append(f"- [{path.name}](../{path.relative_to(ROOT)}): {first_sentence(path)}")
+            lines += _items(folder / module) if (folder / module).is_dir() else [_item(folder / f"{module}.py")]
     return "\n".join(lines)
+
+
+def _item(path: Path) -> str:
+    return f"- [{path.name}](../{path.relative_to(ROOT)}): {first_sentence(path)}"
+
+
+def _items(folder: Path) -> list[str]:
+    """Of a folder that is one module to those beside it."""
+    head = folder / "__init__.py"
+    said = f"- [{folder.name}/](../{folder.relative_to(ROOT)}): {first_sentence(head)}"
+    return [said, *(f"    {_item(path)}" for path in sorted(folder.rglob("*.py")) if path.name != "__init__.py")]
 
 
 def _name(module: str) -> str:

@@ -47,7 +47,8 @@ class TestContracts:
         beside = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "_version"}
         expected = {"layers": sorted(f"afterlog.{name}" for name in {*LINKED, *beside})}
         for name in LINKED:
-            expected[name] = sorted(path.stem for path in (ROOT / name).glob("*.py") if path.stem != "__init__")
+            modules = [*(ROOT / name).glob("*.py"), *(path.parent for path in (ROOT / name).glob("*/__init__.py"))]
+            expected[name] = sorted(path.stem for path in modules if path.stem != "__init__")
         assert expected == listed
 
     @pytest.mark.parametrize("name", LINKED)
