@@ -125,10 +125,15 @@ class AfterlogBroker(Broker):
             return _AfterlogConsumer(self, queue_name, self._reader(queue_name), prefetch, timeout / 1_000)
 
     def flush(self, queue_name: str) -> None:
-        """Drop what is due and what is not. What a worker has is run to its end. Raises QueueNotFound."""
+        """Drop what is due and what is not. What a worker has is run to its end. Raises QueueNotFound.
+
+        Readers of the queue are closed: consumers get a connection error, and begin anew.
+        """
         self._check_declared(queue_name)
         with _connection_errors(ConnectionFailed):
             self._store().purge(self._topic(queue_name), pending=True, force=True)
+        with self._lock:
+            self._readers.pop(queue_name, None)
 
     def flush_all(self) -> None:
         for queue_name in self.queues:
@@ -222,7 +227,7 @@ class _LeasedProxy(MessageProxy):
 
 class _AfterlogConsumer(Consumer):
     """Of one thread, but for `ack` and `nack`, which come from those of the workers, also of messages that an earlier
-    consumer of the queue gave.
+    consumer of the queue gave, by a reader that is closed since: so all is settled by the one that is open.
     """
 
     def __init__(
@@ -264,14 +269,14 @@ class _AfterlogConsumer(Consumer):
     def ack(self, message: MessageProxy) -> None:
         mine = cast(_LeasedProxy, message)
         with self._errors():
-            mine.leased.subscription.ack(mine.leased)
+            self._reader.ack(mine.leased)
         self._settled(mine)
 
     def nack(self, message: MessageProxy) -> None:
         """It is given up: to the dead letters, with the error."""
         mine = cast(_LeasedProxy, message)
         with self._errors():
-            mine.leased.reject(mine.reason)
+            self._reader.reject(mine.leased, mine.reason)
         self._settled(mine)
 
     def requeue(self, messages: Iterable[MessageProxy]) -> None:
@@ -279,7 +284,7 @@ class _AfterlogConsumer(Consumer):
         for message in messages:
             mine = cast(_LeasedProxy, message)
             with self._errors():
-                mine.leased.subscription.release(mine.leased)
+                self._reader.release(mine.leased)
             self._settled(mine)
 
     def close(self) -> None:

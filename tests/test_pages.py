@@ -46,6 +46,7 @@ RUN = {
     "operations.md": 7,
     "replication.md": 2,
     "serving.md": 7,
+    "start/celery.md": 1,
     "start/django.md": 1,
     "start/dramatiq.md": 3,
     "start/embedded.md": 5,

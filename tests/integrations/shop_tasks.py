@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import Any
 
 from django_tasks import task
@@ -47,8 +48,8 @@ def urgent() -> str:
 
 
 @task()
-def note(number: int) -> None:
-    """To a file, outside of all that is tried."""
+def note(number: int, due_us: int) -> None:
+    """That it ran, and how late, to a file: outside of all that is tried."""
     descriptor = os.open(variable("DJANGO_RAN"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(descriptor, b"%d\n" % number)
+    os.write(descriptor, b"%d %d\n" % (number, time.time_ns() // 1_000 - due_us))
     os.close(descriptor)

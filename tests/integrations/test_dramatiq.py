@@ -6,6 +6,7 @@ import contextlib
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,6 +145,25 @@ def test_a_message_outlives_the_consumer_that_gave_it(apart: Apart) -> None:
     assert ["b"] == values(apart.given(second))
     apart.clock.advance(86_400_000)
     assert ["b"] == values(apart.given(apart.consumer())), "whose lease has ended"
+
+
+def test_a_message_outlives_its_reader(apart: Apart) -> None:
+    """A purge closes all that read, wherever they are."""
+    for value in "abc":
+        apart.note.send(value)
+    consumer = apart.consumer()
+    messages = apart.given(consumer)
+    apart.store.purge(TOPIC, force=True)
+    with pytest.raises(ConnectionClosed):
+        next(consumer)
+    second = apart.consumer()
+    second.ack(messages[0])
+    second.nack(messages[1])
+    second.requeue([messages[2]])
+    apart.broker.join(QUEUE, timeout=0)
+    apart.broker.flush(QUEUE)
+    apart.note.send("d")
+    assert ["d"] == values(apart.given(apart.consumer()))
 
 
 def test_a_lease_is_renewed_until_the_message_is_settled(apart: Apart) -> None:
@@ -297,7 +317,7 @@ def test_a_worker_retries(tmp_path: Path) -> None:
 
 
 WORKER = """
-import os, sys, dramatiq
+import os, sys, time, dramatiq
 from afterlog.integrations.dramatiq import AfterlogBroker
 
 folder, ran = sys.argv[1:]
@@ -305,9 +325,9 @@ broker = AfterlogBroker(f"afterlog://{folder}", lease_ms=400)
 dramatiq.set_broker(broker)
 
 @dramatiq.actor
-def note(number):
+def note(number, due_us):
     descriptor = os.open(ran, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(descriptor, b"%d\\n" % number)
+    os.write(descriptor, b"%d %d\\n" % (number, time.time_ns() // 1_000 - due_us))
     os.close(descriptor)
 
 worker = dramatiq.Worker(broker, worker_timeout=50, worker_threads=4)
@@ -334,8 +354,8 @@ def worker_process(folder: Path, ran: Path) -> Iterator[subprocess.Popen[bytes]]
 
 
 def test_workers_that_are_killed_lose_nothing(tmp_path: Path) -> None:
-    """With the store in them: what they had comes again, what waited is where it was."""
-    kills = campaigns.examples(2, whole=30)
+    """Half of them with the store in them: what they had comes again, what waited is where it was, nothing is early."""
+    kills = campaigns.examples(2, whole=200)
     folder, ran = tmp_path / "data", tmp_path / "ran"
     ran.touch()
     broker = AfterlogBroker(f"afterlog://{folder}", lease_ms=400)
@@ -344,17 +364,21 @@ def test_workers_that_are_killed_lose_nothing(tmp_path: Path) -> None:
     for kill in range(kills + 1):
         with worker_process(folder, ran) as process:
             for delay in (0, 0, 20, 100, 200, 400):
+                due_us = time.time_ns() // 1_000 + delay * 1_000
                 message: Message[Any] = Message(
-                    queue_name=QUEUE, actor_name="note", args=(sent,), kwargs={}, options={}
+                    queue_name=QUEUE, actor_name="note", args=(sent, due_us), kwargs={}, options={}
                 )
                 broker.enqueue(message, delay=delay)
                 sent += 1
             if kill < kills:
                 process.send_signal(signal.SIGKILL)
                 campaigns.count("kills of Dramatiq workers")
+                if kill % 2:  # else this process took the store over, and has it when the next one comes
+                    broker.close()
             else:
                 broker.join(QUEUE, interval=20, timeout=60_000)
     broker.close()
-    counts = Counter(map(int, ran.read_text().split()))
-    assert {*range(sent)} == counts.keys()
+    runs = [tuple(map(int, line.split())) for line in ran.read_text().splitlines()]
+    assert {*range(sent)} == {number for number, _ in runs}
+    assert 0 <= min(late_us for _, late_us in runs)
     assert process.returncode == 0
