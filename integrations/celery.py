@@ -1,6 +1,7 @@
 """A transport for kombu, and so a broker for Celery: what has an `eta` waits in the log, whatever the delay.
 
-    app = Celery(broker="afterlog:///srv/data", broker_transport="afterlog.integrations.celery:Transport")
+    import afterlog.integrations.celery
+    app = Celery(broker="afterlog:///srv/data")          or afterlog+unix:///SOCKET, afterlog+http://host:port
     app.conf.broker_transport_options = {"lease_ms": 30_000, "max_lease_ms": …, "prefix": "celery", "token": …}
 
     apply_async(countdown=…, eta=…), retry ──> `eta` taken out of the headers ──> the topic of the queue, due then

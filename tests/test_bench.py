@@ -72,11 +72,13 @@ def test_what_those_cost_who_wait() -> None:
     assert {"threads_nothing_pending", "tasks_nothing_pending", "threads_in_an_hour", "tasks_in_an_hour"} < found.keys()
 
 
-def test_tasks_of_dramatiq() -> None:
-    found = tasks.one_instant("afterlog shared", 10, 0.5, threads=2)
+@pytest.mark.parametrize("framework", tasks.FRAMEWORKS)
+@pytest.mark.share(3)
+def test_tasks_of_a_framework(framework: str) -> None:
+    found = tasks.one_instant(framework, "afterlog shared", 10, 1.0, threads=2)
     assert (10, 10, None) == (found["ran"], found["ran_once"], found["server_mib"])
     assert found["earliest_ms"] >= 0
-    found = tasks.killed("afterlog served", 2, count=10, wait_s=0.6, watch_s=1.0)
+    found = tasks.killed(framework, "afterlog served", 2, count=10, wait_s=1.0, watch_s=1.0)
     assert found["ran_again"] == 0 < found["ran"]
 
 
