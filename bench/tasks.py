@@ -124,6 +124,7 @@ class CeleryTasks:
         self.app.worker_main(["--quiet", "worker", "-P", "threads", "-c", str(threads), "-l", "error"])
 
     def close(self) -> None:
+        self.app.pool.force_close_all()
         self.app.close()
 
 

@@ -368,7 +368,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         """What was leased and not handed out goes back, and what was handed out and not settled."""
         if not self.closed:
             for queue in [*self.consumers, *self._readers]:
-                self._end(queue, settle=False)
+                self._end(queue)
         super().close()
 
     # Inside.
@@ -388,10 +388,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self._readers[queue] = self.reader(queue)
         return self._readers[queue]
 
-    def _end(self, queue: str, *, settle: bool = True) -> None:
+    def _end(self, queue: str) -> None:
         """Nobody consumes it here any more."""
         consumer = self.consumers.pop(queue, None)
         if consumer is not None:
+            consumer.is_stopping = True  # so that its thread hands over nothing behind what is taken back
             self.connection.take_back(consumer)
             consumer.stop()
         reader = self._readers.pop(queue, None)
