@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kombu.transport import TRANSPORT_ALIASES, virtual
 
-from afterlog.base.errors import AfterlogError, ServerUnavailable, StoreClosed, TopicExists, UnknownTopic
+from afterlog.base.errors import AfterlogError, ServerUnavailable, StoreClosed, UnknownTopic
 from afterlog.base.locks import Condition, Thread
 from afterlog.fetch.positions import LATEST
-from afterlog.integrations.places import StoreHandle
+from afterlog.integrations.places import StoreHandle, made
 from afterlog.integrations.queue_names import NAME_MAX, topic_of
 from afterlog.subscription.policy import RetryPolicy
 
@@ -431,12 +431,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
     def _topic(self, name: str, **settings: Any) -> str:
         if name not in self._made:
-            if not self._is_there(name):
-                try:
-                    self._store().create_topic(name, **settings)
-                except TopicExists:  # made meanwhile, with the settings of somebody else
-                    pass
-            self._made.add(name)
+            self._made.add(made(self._store(), name, **settings))
         return name
 
 

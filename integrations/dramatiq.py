@@ -26,9 +26,9 @@ from dramatiq.common import q_name, xq_name
 from dramatiq.errors import BrokerConnectionError, ConnectionClosed, ConnectionFailed, QueueJoinTimeout, QueueNotFound
 
 from afterlog.base.environment import process_id
-from afterlog.base.errors import AfterlogError, StoreClosed, TopicExists, UnknownTopic
+from afterlog.base.errors import AfterlogError, StoreClosed
 from afterlog.base.locks import Condition
-from afterlog.integrations.places import StoreHandle
+from afterlog.integrations.places import StoreHandle, made
 from afterlog.log.cancel_result import CancelResult
 from afterlog.subscription.policy import RetryPolicy
 
@@ -180,8 +180,8 @@ class AfterlogBroker(Broker):
         topic = self.queues[queue_name]
         store = self._store()
         if queue_name not in self._made:
-            _make(store, topic, retention_by_subscriptions=True)
-            _make(store, xq_name(topic), retention_ms=self._dead_ms)
+            made(store, topic, retention_by_subscriptions=True)
+            made(store, xq_name(topic), retention_ms=self._dead_ms)
             self._made.add(queue_name)
         return topic
 
@@ -326,15 +326,6 @@ class _AfterlogConsumer(Consumer):
             if isinstance(error.__cause__, StoreClosed):
                 self._broker._lost(self._queue_name, self._reader)
             raise
-
-
-def _make(store: StoreSurface, topic: str, **settings: Any) -> None:
-    """A topic, where it is missing; its owner may have altered one that is there."""
-    try:
-        store.topic(topic)
-    except UnknownTopic:
-        with contextlib.suppress(TopicExists):
-            store.create_topic(topic, **settings)
 
 
 @contextlib.contextmanager

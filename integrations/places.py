@@ -10,6 +10,7 @@ Those of one process that name the same place have one handle, which is closed w
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -18,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 from weakref import WeakSet
 
 from afterlog.base.environment import after_fork, folder_of
-from afterlog.base.errors import InvalidArgument, WrongType
+from afterlog.base.errors import InvalidArgument, TopicExists, UnknownTopic, WrongType
 from afterlog.base.locks import Condition
 
 if TYPE_CHECKING:
@@ -97,6 +98,16 @@ def _in_child() -> None:
 
 
 after_fork(_in_child)
+
+
+def made(store: StoreSurface, topic: str, **settings: Any) -> str:
+    """A topic, made where it is missing; one that is there may have been altered by its owner, and stays as it is."""
+    try:
+        store.topic(topic)
+    except UnknownTopic:
+        with contextlib.suppress(TopicExists):  # made meanwhile
+            store.create_topic(topic, **settings)
+    return topic
 
 
 class StoreHandle:

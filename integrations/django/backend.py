@@ -16,7 +16,6 @@ commits or not: `transaction.on_commit(partial(task.enqueue, …))`.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, Final
@@ -24,7 +23,7 @@ from typing import Any, Final
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 
-from afterlog.base.errors import AfterlogError, AnswerLost, InvalidRecord, TopicExists, UnknownPartition, UnknownTopic
+from afterlog.base.errors import AfterlogError, AnswerLost, InvalidRecord, UnknownPartition, UnknownTopic
 from afterlog.fetch.record_id import RecordId
 from afterlog.integrations.django.framework import (
     AnyResult,
@@ -44,7 +43,7 @@ from afterlog.integrations.django.results import (
     written_result,
     written_task,
 )
-from afterlog.integrations.places import StoreHandle
+from afterlog.integrations.places import StoreHandle, made
 from afterlog.integrations.queue_names import NAME_MAX, topic_of
 from afterlog.log.cancel_result import CancelResult
 from afterlog.surface import StoreSurface
@@ -184,12 +183,7 @@ class AfterlogBackend(BaseTaskBackend):
     def _topic(self, name: str, **settings: Any) -> str:
         store = self.store()
         if (id(store), name) not in self._made:
-            try:
-                store.topic(name)
-            except UnknownTopic:
-                with contextlib.suppress(TopicExists):
-                    store.create_topic(name, **settings)
-            self._made.add((id(store), name))
+            self._made.add((id(store), made(store, name, **settings)))
         return name
 
 
