@@ -16,6 +16,7 @@ from typing import Any
 
 import kombu
 import pytest
+from kombu import pools
 from kombu.exceptions import OperationalError
 
 import afterlog
@@ -322,7 +323,7 @@ def test_workers_that_are_killed_lose_nothing(tmp_path: Path, pool: str) -> None
                 os.killpg(process.pid, signal.SIGKILL)
                 campaigns.count("kills of Celery's workers")
                 if kill % 2:  # else this process took the store over, and has it when the next one comes
-                    app.pool.force_close_all()
+                    pools.reset()
                     app = Celery("tasks", broker=f"afterlog://{folder}", broker_transport=TRANSPORT)
                 continue
             eventually(lambda count=sent: {*range(count)} == {number for number, _ in runs_of(ran)})
@@ -330,7 +331,7 @@ def test_workers_that_are_killed_lose_nothing(tmp_path: Path, pool: str) -> None
     assert process.returncode == 0
     with app.connection_for_write() as connection:
         assert 0 == connection.default_channel._size("celery")
-    app.pool.force_close_all()
+    pools.reset()
 
 
 def runs_of(path: Path) -> list[tuple[int, int]]:
