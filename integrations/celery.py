@@ -260,7 +260,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             properties = message["properties"]
             expiration = properties.get("expiration")
             expires_ms = None if expiration is None else leased.broker_timestamp + int(expiration)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except Exception as error:  # also of JSON that is too deep; it would come again, and again be unreadable
             logger.error("%s is no message: to the dead letters", leased.id, exc_info=error)
             with leased:
                 leased.reject(f"{type(error).__name__}: {error}")

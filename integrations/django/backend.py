@@ -113,7 +113,10 @@ class AfterlogBackend(BaseTaskBackend):
         expired = found is not None and found.due + self.result_ttl // MILLISECOND <= store.clock.now_ms()
         if found is None or found.state == "cancelled" or expired:
             raise TaskResultDoesNotExist(result_id)
-        return waiting(result_id, of_bytes(found.value), self.alias)
+        try:
+            return waiting(result_id, of_bytes(found.value), self.alias)
+        except (InvalidRecord, KeyError):  # a record that is no task
+            raise TaskResultDoesNotExist(result_id) from None
 
     def check(self, **kwargs: Any) -> Iterable[checks.CheckMessage]:
         yield from super().check(**kwargs)

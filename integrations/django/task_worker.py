@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import close_old_connections
 from django.utils.crypto import get_random_string
 
-from afterlog.base.errors import InvalidRecord
 from afterlog.base.locks import Condition
 from afterlog.integrations.django.backend import LEVELS, AfterlogBackend
 from afterlog.integrations.django.framework import (
@@ -135,7 +134,7 @@ class TaskWorker(Worker):
         """Run the task of a message, and keep what came of it. What cannot be read goes to the dead letters."""
         try:
             result = waiting(str(message.id), of_bytes(message.value), self.backend.alias)
-        except (ImportError, InvalidRecord, KeyError, TypeError, ValueError) as error:
+        except Exception as error:  # whatever its module raises, or the backend that takes it no more; it would again
             logger.error("%s is no task that can be run: to the dead letters", message.id, exc_info=error)
             message.reject(f"{type(error).__name__}: {error}")
             return

@@ -135,14 +135,20 @@ def test_what_cannot_be_run_goes_to_the_dead_letters(site: Site, tasks: Any) -> 
     good = tasks.add.enqueue(1, 2)
     said = site.store.get(good.id)
     assert said is not None
-    for value in (b"{", b"[]", b"{}", None, (said.value or b"").replace(b"shop_tasks.add", b"shop_tasks.removed")):
-        site.store.send(topic, value)
-    assert 6 == site.work()
+    task = said.value or b""
+    no_tasks = [
+        b"{", b"[]", b"{}", None, task.replace(b"shop_tasks.add", b"shop_tasks.removed"),
+        task.replace(b"shop_tasks.add", b"shop_tasks.variable"), task.replace(b'"default"', b'"closed"'),
+    ]  # fmt: skip
+    sent = [str(site.store.send(topic, value)) for value in no_tasks]
+    assert [True] * 4 == [gone(site, result_id) for result_id in sent[:4]]
+    assert 8 == site.work()
     assert 3 == tasks.add.get_result(good.id).return_value
     reasons = [letter.origin.reason for letter in site.store.dead_letters(f"{topic}.dead") if letter.origin]
-    assert ["InvalidRecord", "InvalidRecord", "KeyError", "InvalidRecord", "ImportError"] == [
-        reason.split(":")[0] for reason in reasons
-    ]
+    assert [
+        "InvalidRecord", "InvalidRecord", "KeyError", "InvalidRecord", "ImportError", "AttributeError",
+        "InvalidTaskError",
+    ] == [reason.split(":")[0] for reason in reasons]  # fmt: skip
 
 
 def test_a_worker_that_died(site: Site, tasks: Any) -> None:
