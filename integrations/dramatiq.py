@@ -176,7 +176,7 @@ class AfterlogBroker(Broker):
             raise QueueNotFound(queue_name)  # type: ignore[no-untyped-call]
 
     def _topic(self, queue_name: str) -> str:
-        """Of a queue, made where it is missing; with its subscription, for which what is not acked stays."""
+        """Of a queue, made where it is missing. What no worker has acked stays, also where there never was one."""
         topic = self.queues[queue_name]
         store = self._store()
         if queue_name not in self._made:
