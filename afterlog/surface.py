@@ -105,6 +105,7 @@ class ProducerSurface(Closable, Protocol):
         deliver_after: Instant | None = None,
         partition: int | None = None,
         check_instants: bool | None = None,
+        expires_after: Delay | None = None,
     ) -> Future[RecordId]: ...
     def flush(self) -> None: ...
 
@@ -262,6 +263,11 @@ class StoreSurface(Closable, Protocol):
         local_retention_ms and local_retention_bytes, which count as the other two do; None: they stay as long as the
         segment.
 
+        expires_after_ms (None): subscriptions hand out no record later than so long after it was due; of a record that
+        says less itself (`send`), that counts. on_expiry: what becomes of it then, "drop", where it is counted as
+        lapsed, or "dead_letter", where its reader has dead letters. Nothing looks for what has expired: it is judged
+        when its turn comes.
+
         check_instants=False takes any deliver_after and timestamp. Else, one before 2001-09-09 or over a century ahead
         is refused, since a mistaken unit leads there (`afterlog.records.times`); 0 is always taken.
 
@@ -359,6 +365,7 @@ class StoreSurface(Closable, Protocol):
         deliver_after: Instant | None = None,
         partition: int | None = None,
         check_instants: bool | None = None,
+        expires_after: Delay | None = None,
         unique_key: bytes | None = None,
         on_conflict: OnConflict = "raise",
         sequence: ProducerSequence | None = None,
@@ -367,6 +374,10 @@ class StoreSurface(Closable, Protocol):
 
         delay: seconds or timedelta from now; deliver_after: epoch ms, aware datetime or ISO 8601; neither: as soon as
         possible. check_instants: whether a deliver_after that is surely wrong is refused; None: as the topic says.
+
+        expires_after: seconds or timedelta from when it is due, in which it is of use: a subscription hands it out no
+        later, and drops and counts it then, or moves it to the dead letters, as the topic says (`on_expiry`). It is the
+        record's last header, `expires-after`, and goes along with a reschedule. Consumers read it all the same.
 
         unique_key: of 1 to 1,024 bytes; while the record is pending, no other of the topic has it, or, where
         `partition` is given, of that partition; else the unique key decides the partition, and not `key`. Where
@@ -398,6 +409,7 @@ class StoreSurface(Closable, Protocol):
         timestamps: Int64Array | None = None,
         partition: int | None = None,
         check_instants: bool | None = None,
+        expires_after: Delay | None = None,
         unique_keys: Any = None,
         on_conflict: OnConflict = "raise",
         sequence: ProducerSequence | None = None,
@@ -406,9 +418,10 @@ class StoreSurface(Closable, Protocol):
 
         values, keys: a sequence of bytes, an (int64 offsets[n+1], data) pair, or a pyarrow binary column. delay,
         deliver_after: one for all or a column, of datetimes also a Series of pandas or polars or an Arrow array (see
-        `afterlog.records.time_columns`). check_instants: as in `send`. headers: the same for every record.
-        timestamps: int64[n] ms, now by default; judged as deliver_after is. All go to `partition`; without one, by the
-        hash of their keys, or, without keys, to one partition, another with each call.
+        `afterlog.records.time_columns`). check_instants: as in `send`. headers,
+        expires_after: the same for every record. timestamps: int64[n] ms, now by default; judged as deliver_after is.
+        All go to `partition`; without one, by the hash of their keys, or, without keys, to one partition, another with
+        each call.
 
         unique_keys: a column as keys are, None for a record without one; on_conflict: as in `send`. A record that is
         kept out has the offset of the one that holds its key, also of one before it in the call; of those that replace

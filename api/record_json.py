@@ -8,8 +8,8 @@
      "due": …}
 
 Bytes are as `byte_text` has them. Sent: all but `value` can be left out; delay in seconds, deliver_after in epoch ms or
-ISO 8601 with a zone, neither for as soon as possible. Received: instants in epoch ms; a leased record has `receipt`,
-`redelivery_count` and `deadline_ms` beside. No numpy here.
+ISO 8601 with a zone, neither for as soon as possible; expires_after in seconds from when it is due. Received: instants
+in epoch ms; a leased record has `receipt`, `redelivery_count` and `deadline_ms` beside. No numpy here.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from afterlog.api.byte_text import bytes_of, headers_of, text_or_base64
 from afterlog.api.receipt import Receipt
 from afterlog.base.errors import InvalidRecord
 from afterlog.fetch.message import Message, RecordState, ScheduledRecord, StoredRecord
+from afterlog.records.expiry import expiring
 
 if TYPE_CHECKING:
     from afterlog.records.batch import Headers
 
-_SENT = frozenset(("value", "key", "headers", "delay", "deliver_after", "partition", "unique_key"))
+_SENT = frozenset(("value", "key", "headers", "delay", "deliver_after", "partition", "unique_key", "expires_after"))
 OURS = "afterlog-"
 """So names of headers begin that the store writes itself."""
 _NUMBERS = ("partition", "offset", "timestamp", "broker_timestamp", "deliver_after", "due")
@@ -76,7 +77,7 @@ def sent_record(row: object) -> SentRecord:
         return SentRecord(
             value=bytes_of(row["value"]),
             key=bytes_of(row.get("key")),
-            headers=clients_headers(headers_of(headers)) if (headers := row.get("headers")) else (),
+            headers=_expiring(clients_headers(headers_of(headers)) if (headers := row.get("headers")) else (), row),
             delay=_typed(row, "delay", int | float),
             deliver_after=_typed(row, "deliver_after", int | str),
             partition=_typed(row, "partition", int),
@@ -84,6 +85,13 @@ def sent_record(row: object) -> SentRecord:
         )
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidRecord(str(error)) from None
+
+
+def _expiring(
+    headers: tuple[tuple[str, bytes | None], ...], row: dict[str, Any]
+) -> tuple[tuple[str, bytes | None], ...]:
+    expires_after = _typed(row, "expires_after", int | float)
+    return headers if expires_after is None else tuple(expiring(headers, expires_after))
 
 
 def message_row(message: Message | ScheduledRecord) -> dict[str, Any]:

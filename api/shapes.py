@@ -41,6 +41,7 @@ SENT: Final[dict[str, Any]] = {
         "delay": {"type": ["number", "null"], "minimum": 0, "description": "seconds from now"},
         "deliver_after": {"type": ["integer", "string", "null"], "description": "epoch ms, or ISO 8601 with a zone"},
         "partition": {"type": ["integer", "null"], "minimum": 0}, "unique_key": BYTES,
+        "expires_after": {"type": ["number", "null"], "description": "seconds from when it is due"},
     },
     "required": ["value"],
     "additionalProperties": False,

@@ -50,6 +50,9 @@ DURATION, WHOLE = OrNone(Duration()), OrNone(click.IntRange(0))
               help="Beyond its quota: nothing is taken, or the oldest goes.")  # fmt: skip
 @click.option("--max-pending", type=WHOLE, help="How many records of a partition may not be due yet.")
 @click.option("--max-bytes", type=WHOLE, help="How large a partition's logs may grow here before sends are refused.")
+@click.option("--expires-after", "expires_after_ms", type=DURATION,
+              help="How long after they are due records are of use.")  # fmt: skip
+@click.option("--on-expiry", type=click.Choice(["drop", "dead_letter"]), help="What becomes of them then.")
 @click.option("--interceptor", "interceptors", multiple=True, type=OrNone(click.STRING),
               help="Adds to the metadata of entries; by its name. All that there are to be, or none.")  # fmt: skip
 @click.option("--any-instant/--sure-instants", default=None, help="Whether times before 2001 and far ahead are taken.")

@@ -12,7 +12,7 @@ import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from afterlog.cli.status import OpenStore
     from afterlog.fetch.message import Message
     from afterlog.fetch.positions import Position
-    from afterlog.log.topic_settings import BacklogQuotaPolicy
+    from afterlog.log.topic_settings import BacklogQuotaPolicy, OnExpiry
     from afterlog.records.unique_key import OnConflict
     from afterlog.subscription.received import Received
     from afterlog.surface import TopicSurface
@@ -129,6 +129,9 @@ def cli() -> None:
 )
 @click.option("--max-pending", type=click.IntRange(0), help="So many may not be due; then none is taken.")
 @click.option("--max-bytes", type=click.IntRange(0), help="So large a partition's logs may be; then none is taken.")
+@click.option("--expires-after", type=Duration(), help="How long after they are due records are of use.")
+@click.option("--on-expiry", type=click.Choice(["drop", "dead_letter"]), default="drop", show_default=True,
+              help="What becomes of them then.")  # fmt: skip
 def create(
     data: FolderOrAddress,
     topic: str,
@@ -149,6 +152,8 @@ def create(
     backlog_quota_policy: BacklogQuotaPolicy,
     max_pending: int | None,
     max_bytes: int | None,
+    expires_after: int | None,
+    on_expiry: OnExpiry,
 ) -> None:
     """Make a topic, and the store."""
     with opened(data, create=True) as store:
@@ -171,6 +176,8 @@ def create(
             backlog_quota_policy=backlog_quota_policy,
             max_pending=max_pending,
             max_bytes=max_bytes,
+            expires_after_ms=expires_after,
+            on_expiry=on_expiry,
         )
 
 
@@ -189,6 +196,7 @@ def create(
     show_default=True,
     help="Where another pending record has the unique key: fail, keep that one, or replace it.",
 )
+@click.option("--expires-after", type=Duration(), help="How long after it is due it is of use.")
 @click.option("--create", "make", is_flag=True, help="Make store and topic where they are not there.")
 @click.option(
     "--json-input", is_flag=True, help="Lines are JSON: value or json, key, headers, delay, deliver_after, unique_key."
@@ -203,6 +211,7 @@ def send(
     key: str | None,
     unique_key: str | None,
     on_conflict: OnConflict,
+    expires_after: int | None,
     make: bool,
     json_input: bool,
     as_json: bool,
@@ -226,6 +235,7 @@ def send(
     from afterlog.base.config import Config
     from afterlog.cli.output import json_line, progress
 
+    span = None if expires_after is None else timedelta(milliseconds=expires_after)
     with opened(data, create=make) as store:
         if make and topic not in {there.name for there in store.topics()}:
             store.create_topic(topic)
@@ -234,7 +244,7 @@ def send(
         default = InputRecord(value=None, key=None if key is None else encoded(key), deliver_after=due)
         if value is not None:
             sent = store.send(
-                topic, encoded(value), key=default.key, deliver_after=default.deliver_after,
+                topic, encoded(value), key=default.key, deliver_after=default.deliver_after, expires_after=span,
                 unique_key=None if unique_key is None else encoded(unique_key), on_conflict=on_conflict,
             )  # fmt: skip
             row = {"topic": sent.topic, "partition": sent.partition, "offset": sent.offset}
@@ -244,7 +254,7 @@ def send(
         with progress("sending", None) as advance:
             try:
                 for lines in chunks_of_lines(sys.stdin.buffer, 2 * Config().batch_bytes_max):
-                    for sent_now in _send_lines(store, topic, lines, line + 1, default, json_input, on_conflict):
+                    for sent_now in _send_lines(store, topic, lines, line + 1, default, json_input, on_conflict, span):
                         count += sent_now
                         advance(sent_now)
                     line += len(lines)
@@ -261,11 +271,13 @@ def _send_lines(
     default: InputRecord,
     json_input: bool,
     on_conflict: OnConflict,
+    expires_after: timedelta | None,
 ) -> Iterator[int]:
     """Send lines as columns; how many records at a time."""
     if not json_input:
         keys = None if default.key is None else [default.key] * len(lines)
-        yield len(store.send_many(topic, lines, keys=keys, deliver_after=default.deliver_after))
+        due = default.deliver_after
+        yield len(store.send_many(topic, lines, keys=keys, deliver_after=due, expires_after=expires_after))
         return
     from afterlog.records.times import instant_ms
 
@@ -278,6 +290,7 @@ def _send_lines(
             keys=[record.key for record in group] if has_key else None,
             headers=headers,
             deliver_after=[instant_ms(record.deliver_after or 0) for record in group] if timed else None,
+            expires_after=expires_after,
             unique_keys=[record.unique_key for record in group] if unique else None,
             on_conflict=on_conflict if unique else "raise",
         )

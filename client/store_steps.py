@@ -39,6 +39,7 @@ from afterlog.client.server_time import ServerTime
 from afterlog.fetch.positions import LATEST, Position
 from afterlog.fetch.record_id import RecordId
 from afterlog.log.cancel_result import CancelResult
+from afterlog.records.expiry import expiring
 from afterlog.records.times import check_one_time, delay_ms, instant_ms
 
 if TYPE_CHECKING:
@@ -158,11 +159,12 @@ class StoreSteps:
         deliver_after: Instant | None = None,
         partition: int | None = None,
         check_instants: bool | None = None,
+        expires_after: Delay | None = None,
         unique_key: bytes | None = None,
         on_conflict: OnConflict = "raise",
         sequence: ProducerSequence | None = None,
     ) -> Steps[RecordId]:
-        record = sent_record(value, key, headers, delay, deliver_after, unique_key)
+        record = sent_record(value, key, expiring(headers, expires_after), delay, deliver_after, unique_key)
         check = None if check_instants is None else flag("check_instants", check_instants)
         if unique_key is not None or on_conflict != "raise":
             _check_unnumbered(sequence)
@@ -199,6 +201,7 @@ class StoreSteps:
         timestamps: Int64Array | None = None,
         partition: int | None = None,
         check_instants: bool | None = None,
+        expires_after: Delay | None = None,
         unique_keys: Any = None,
         on_conflict: OnConflict = "raise",
         sequence: ProducerSequence | None = None,
@@ -208,8 +211,9 @@ class StoreSteps:
         if unique_keys is None and on_conflict != "raise":
             raise InvalidArgument("on_conflict says what becomes of a record with a unique key: give some")
         columns = Columnar.of(
-            values, keys, pairs(headers), delay, deliver_after, timestamps, unique_keys, self.server_time.now_ms()
-        )
+            values, keys, pairs(expiring(headers, expires_after)), delay, deliver_after, timestamps, unique_keys,
+            self.server_time.now_ms(),
+        )  # fmt: skip
         check = None if check_instants is None else flag("check_instants", check_instants)
         chosen = None if partition is None else _partition(partition)
         if sequence is not None:

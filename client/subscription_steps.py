@@ -57,6 +57,7 @@ from afterlog.client.sent import has_arrow, seconds_of
 from afterlog.client.server_time import ServerTime
 from afterlog.fetch.positions import Position
 from afterlog.log.notifier import NEVER_MS
+from afterlog.records.expiry import has_lapsed
 from afterlog.records.times import Delay, delay_ms
 from afterlog.subscription.ack_group import AckGroup
 from afterlog.subscription.active_handlers import ActiveHandlers
@@ -481,7 +482,7 @@ class SubscriptionSteps:
         """What an iteration has leased ahead: nothing yet."""
         with contextlib.suppress(StoreClosed):  # it ends at once
             self._usable()
-        ahead = ReadAhead(self.settings.lease_ms)
+        ahead = ReadAhead(self.settings.lease_ms, self._has_lapsed)
         with self._lock:
             self._aheads.append(ahead)
         return ahead
@@ -511,6 +512,11 @@ class SubscriptionSteps:
                 self.blocks.ended()
 
     # Inside.
+
+    def _has_lapsed(self, message: LeasedMessage) -> bool:
+        """By what it says itself; how long a topic's records are of use the server knows."""
+        headers, delay_ms = message.headers, self.settings.delay_ms
+        return bool(headers) and has_lapsed(message.due, headers, None, self.now_ms() - delay_ms)
 
     def _path(self, operation: HttpOperation) -> str:
         return operation.path_of(topic=self.topic, subscription=self.name)

@@ -15,11 +15,14 @@ _LOCAL_RETENTION = ("local_retention_ms", "local_retention_bytes")
 _BACKLOG = ("retention_by_subscriptions", "backlog_quota_bytes", "backlog_quota_ms", "backlog_quota_policy")
 _WHERE_SET = (
     "remote_storage_enable", *_LOCAL_RETENTION, "check_instants", "foreign", "interceptors", "segment_ms", *_BACKLOG,
-    "max_pending", "max_bytes", "topic_id",
+    "max_pending", "max_bytes", "expires_after_ms", "on_expiry", "topic_id",
 )  # fmt: skip
 """A document has these where they are not what they are by default: it may be older than they are."""
 
 
+OnExpiry = Literal["drop", "dead_letter"]
+"""What becomes of a record that expired before a subscription handed it out; `dead_letter`: where its reader has dead
+letters."""
 BacklogQuotaPolicy = Literal["producer_exception", "consumer_backlog_eviction"]
 """Pulsar's: appends are refused, or what has waited longest goes. (Its `producer_request_hold` blocks producers.)"""
 SHARES = 8
@@ -66,6 +69,9 @@ class TopicSettings:
     """Records of a partition that are not due yet: where there are as many, no more are taken (TopicFull)."""
     max_bytes: int | None = None
     """Bytes of a partition's logs on the local disk: where there are as many, no more are taken (TopicFull)."""
+    expires_after_ms: int | None = None
+    """A subscription hands out no record later than so long after it was due; of one that says less itself, that."""
+    on_expiry: OnExpiry = "drop"
     topic_id: str | None = field(default=None, compare=False)
     """Kafka's word (KIP-516): 32 hex digits by which a topic is known from an earlier one of its name. None: it was
     made before topics had one."""
@@ -136,10 +142,12 @@ class TopicChanges(TypedDict, total=False):
     backlog_quota_policy: BacklogQuotaPolicy
     max_pending: int | None
     max_bytes: int | None
+    expires_after_ms: int | None
+    on_expiry: OnExpiry
     interceptors: Sequence[str]
 
 
-LEAST = {"partitions": 1, "segment_ms": 1}
+LEAST = {"partitions": 1, "segment_ms": 1, "expires_after_ms": 1}
 """Of the numbers; the others may be 0."""
 _DEFAULT = TopicSettings()
 FOREIGN = TopicSettings(remote_storage_enable=True, foreign=True)
@@ -150,7 +158,7 @@ def checked(settings: TopicSettings) -> TopicSettings:
     """`settings` themselves. Raises InvalidTopic where one cannot be, or two contradict each other."""
     for name in (
         "partitions", "max_delay_ms", "retention_ms", "retention_bytes", *_LOCAL_RETENTION, "segment_ms",
-        "backlog_quota_bytes", "backlog_quota_ms", "max_pending", "max_bytes",
+        "backlog_quota_bytes", "backlog_quota_ms", "max_pending", "max_bytes", "expires_after_ms",
     ):  # fmt: skip
         value, least = getattr(settings, name), LEAST.get(name, 0)
         if value is None and name != "partitions":
@@ -176,9 +184,10 @@ def checked(settings: TopicSettings) -> TopicSettings:
             raise InvalidTopic(f"{name} is for topics with remote_storage_enable=True: elsewhere nothing has a copy")
     if settings.topic_id is not None and not (isinstance(settings.topic_id, str) and is_attempt(settings.topic_id)):
         raise InvalidTopic(f"a topic's id is 32 hex digits, not {settings.topic_id!r:.100}")
-    policy, policies = settings.backlog_quota_policy, get_args(BacklogQuotaPolicy)
-    if not isinstance(policy, str) or policy not in policies:
-        raise InvalidTopic(f"backlog_quota_policy is one of {', '.join(policies)}, not {policy!r:.100}")
+    for name, words in (("backlog_quota_policy", BacklogQuotaPolicy), ("on_expiry", OnExpiry)):
+        word, known = getattr(settings, name), get_args(words)
+        if not isinstance(word, str) or word not in known:
+            raise InvalidTopic(f"{name} is one of {', '.join(known)}, not {word!r:.100}")
     if settings.has_backlog_quota and not settings.retention_by_subscriptions:
         raise InvalidTopic(
             "a backlog has a quota where retention_by_subscriptions=True keeps it; elsewhere none is kept"

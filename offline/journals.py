@@ -27,6 +27,7 @@ from afterlog.subscription.events import (
     Extended,
     Intended,
     Kind,
+    Lapsed,
     Leapt,
     Leased,
     LeasedUntil,
@@ -131,7 +132,7 @@ def _told(frame: Frame) -> Row:
             return {"records": len(event.offsets), "until_ms": event.until_ms}
         case Leased():
             return {"upto": event.position, "records": len(event.offsets)}
-        case Acked() | Dead():
+        case Acked() | Dead() | Lapsed():
             return {"records": len(event.offsets)}
         case Intended():
             return {"records": len(event.letters)}

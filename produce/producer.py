@@ -187,6 +187,7 @@ class Producer(Generic[Id]):
         deliver_after: Instant | None = None,
         partition: int | None = None,
         check_instants: bool | None = None,
+        expires_after: Delay | None = None,
         unique_key: bytes | None = None,
         on_conflict: OnConflict = _RAISE,
     ) -> Future[Id]:
@@ -201,6 +202,10 @@ class Producer(Generic[Id]):
         check = told and self._target.checks_instants(check_instants)
         asked = asked_ms(now_ms, delay, deliver_after, check_instants=check)
         self._target.check_asked(asked)
+        if expires_after is not None:
+            from afterlog.records.expiry import expiring
+
+            headers = expiring(headers, expires_after)
         section, asked_claim = header_section(headers), None
         if (unique_key is not None or on_conflict is not _RAISE) and not unasked(unique_key, on_conflict):
             asked_claim, section = self._claimed(unique_key, on_conflict, section)

@@ -58,6 +58,7 @@ from afterlog.produce.unique_asked import claim, claims, looked_up, unasked
 from afterlog.records.batch import Headers
 from afterlog.records.columns import Int64Array, Ragged
 from afterlog.records.encode import RecordColumns, offset_column, ragged, same_headers, timestamp_column
+from afterlog.records.expiry import expiring
 from afterlog.records.single import SingleRecord, byte_string, header_section
 from afterlog.records.time_columns import DelayColumn, InstantColumn, asked_column
 from afterlog.records.times import Delay, Instant, asked_ms, check_timestamps
@@ -317,6 +318,7 @@ class Store(StoreSurface):
         deliver_after: Instant | None = None,
         partition: int | None = None,
         check_instants: bool | None = None,
+        expires_after: Delay | None = None,
         unique_key: bytes | None = None,
         on_conflict: OnConflict = "raise",
         sequence: ProducerSequence | None = None,
@@ -330,7 +332,7 @@ class Store(StoreSurface):
         record = SingleRecord(
             byte_string(value),
             byte_string(key, "keys"),
-            header_section(headers),
+            header_section(headers if expires_after is None else expiring(headers, expires_after)),
             now_ms,
             asked_ms(now_ms, delay, deliver_after, check_instants=check),
         )
@@ -353,6 +355,7 @@ class Store(StoreSurface):
         timestamps: Int64Array | None = None,
         partition: int | None = None,
         check_instants: bool | None = None,
+        expires_after: Delay | None = None,
         unique_keys: Any = None,
         on_conflict: OnConflict = "raise",
         sequence: ProducerSequence | None = None,
@@ -360,6 +363,8 @@ class Store(StoreSurface):
         target = self.topic(topic)
         now_ms = target.log_now_ms(self._guard.now_ms())
         check = target.checks_instants(check_instants)
+        if expires_after is not None:
+            headers = expiring(headers, expires_after)
         value_column, value_valid = ragged(values)
         count = len(value_column[0]) - 1
         key_column, key_valid = (None, None) if keys is None else ragged(keys, "keys")

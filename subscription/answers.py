@@ -23,13 +23,16 @@ class Lease:
     release ask for: once this lease has ended, however it did, it is stale.
 
     exhausted: records that failed as often as the policy allows, leased as well, for the dead letters and no reader;
-    exhausted_number: their lease numbers.
+    exhausted_number: their lease numbers. lapsed: records that have expired, leased as well, to be dropped, or for the
+    dead letters; lapsed_number: their lease numbers.
     """
 
     columns: Columns
     lease_number: Int64Array
     exhausted: Columns
     exhausted_number: Int64Array
+    lapsed: Columns
+    lapsed_number: Int64Array
     deadline_ms: int
 
     @staticmethod
@@ -37,8 +40,9 @@ class Lease:
         """none: no records."""
         number = none.offset
         return Lease(
-            columns=none, lease_number=number, exhausted=none, exhausted_number=number, deadline_ms=deadline_ms
-        )
+            columns=none, lease_number=number, exhausted=none, exhausted_number=number, lapsed=none,
+            lapsed_number=number, deadline_ms=deadline_ms,
+        )  # fmt: skip
 
     @property
     def redelivery_count(self) -> Int64Array:
@@ -98,7 +102,8 @@ class PartitionStats:
 
     pending: not due to this subscription yet; due: due, and never delivered; leased: with a reader, or on their way to
     the dead letters; retrying: came back, and wait for their retry or for a reader. These four are all that is to be
-    done. The rest counts what happened, ever: acked, dead, why records came back, and how often one went out again.
+    done. The rest counts what happened, ever: acked, dead, lapsed (expired before anybody got it, and dropped), why
+    records came back (expired: a lease ended), and how often one went out again.
     """
 
     pending: int
@@ -114,6 +119,7 @@ class PartitionStats:
     redelivered: int
     stepped_over: int
     removed: int
+    lapsed: int
     position: int
     mark_delete: int
     high_watermark: int
@@ -134,4 +140,5 @@ class SubscriptionStats:
     crashed: int
     released: int
     redelivered: int
+    lapsed: int
     partitions: dict[int, PartitionStats]

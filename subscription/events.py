@@ -16,6 +16,7 @@
     12 REPLICATED      nothing; where it is not to be any more, a byte of 0   subscribe, with replicated
     13 ACKED_ELSEWHERE bytes u16 | origin, ASCII | offsets there, Roaring     the same subscription in another cluster
     14 LEAPT           ms i64                                                 the first call behind a clock set forward
+    15 LAPSED          delivery offsets, Roaring                              receive: of no use any more, and dropped
 
 Integers are little-endian; Roaring is the portable 64-bit format. LEASED also names records that are leased again; what
 it reads and does not name are control records and cancelled ones, which nobody shall get. Its deadline is not written:
@@ -69,6 +70,7 @@ class Kind(enum.IntEnum):
     REPLICATED = 12
     ACKED_ELSEWHERE = 13
     LEAPT = 14
+    LAPSED = 15
 
 
 class Reason(enum.IntEnum):
@@ -192,9 +194,16 @@ class Leapt:
     ms: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Lapsed:
+    """Leased records that had expired before anybody got them, now done with."""
+
+    offsets: BitMap64
+
+
 Event = (
     Leased | Acked | Returned | Intended | Dead | Skipped | Sought | Closed | LeasedUntil | Extended | Replicated
-    | AckedElsewhere | Leapt
+    | AckedElsewhere | Leapt | Lapsed
 )  # fmt: skip
 
 
@@ -214,6 +223,8 @@ def encode(event: Event) -> tuple[Kind, bytes]:
             return Kind.INTENDED, json.dumps([asdict(letter) for letter in event.letters]).encode()
         case Dead():
             return Kind.DEAD, event.offsets.serialize()
+        case Lapsed():
+            return Kind.LAPSED, event.offsets.serialize()
         case Skipped():
             return Kind.SKIPPED, _INT64.pack(event.position)
         case Sought():
@@ -244,6 +255,8 @@ def decode(kind: Kind, body: memoryview) -> Event:
             return Intended(letters(parsed(bytes(body))))
         case Kind.DEAD:
             return Dead(bitmap(body))
+        case Kind.LAPSED:
+            return Lapsed(bitmap(body))
         case Kind.SKIPPED:
             return Skipped(_int64(body))
         case Kind.SOUGHT:

@@ -47,6 +47,7 @@ from afterlog.base.errors import (
     StoreClosed,
     StoreForked,
 )
+from afterlog.fetch.message import Message
 from afterlog.fetch.message_columns import Columns, MadeMessage
 from afterlog.fetch.partition import Partition
 from afterlog.fetch.positions import EARLIEST, LATEST, AtTime, Position
@@ -57,6 +58,8 @@ from afterlog.index.offset_set import column_of
 from afterlog.log.dirty_flag import Changing, DirtyFlag
 from afterlog.log.notifier import NEVER_MS, Notifier
 from afterlog.records.columns import Bools
+from afterlog.records.expiry import has_lapsed
+from afterlog.records.lapsed import lapsed_rows
 from afterlog.records.times import instant_ms
 from afterlog.subscription import bits
 from afterlog.subscription.answers import AckResult, Acks, Lease, PartitionStats, ReceiptResult
@@ -67,6 +70,7 @@ from afterlog.subscription.events import (
     DeadLetter,
     Extended,
     Intended,
+    Lapsed,
     Leapt,
     Leased,
     LeasedUntil,
@@ -92,6 +96,8 @@ STEPPED_OVER = 1 << 16
 """Looked at, at a time, of what other clusters have acked."""
 RECEIVE_BYTES = 16 << 20
 """UnreadCursor records of one `receive`, but for the first."""
+LAPSED_AT_ONCE = 4_096
+"""Looked at, at a time, of what has expired: what is before the first that has not goes together."""
 
 Offsets = Int64Array | Sequence[int]
 
@@ -218,6 +224,8 @@ class PartitionSubscription:
             if found is None or self.partition.log_start > self._log_start:
                 return None
             message, position = found
+            if self._has_lapsed(message, now_ms):
+                return None
             until_ms, delivery_offset = deadline_ms(now_ms, lease_ms), message.delivery_offset
             with self._one_changing:
                 if held:
@@ -252,7 +260,7 @@ class PartitionSubscription:
             if not timers.quiet(reading.clock_ms) or self.partition.log_start > self._log_start:
                 return None
             messages = self._unread.few(state.acks.position, max_records, kind, reading)
-            if not messages:
+            if not messages or any(self._has_lapsed(message, reading.clock_ms) for message in messages):
                 return None
             offsets = [message.delivery_offset for message in messages]
             position, until_ms, is_news = offsets[-1] + 1, deadline_ms(reading.clock_ms, lease_ms), False
@@ -394,6 +402,18 @@ class PartitionSubscription:
             end = self.journal.written
         self.journal.commit.committed(end)
         self.notifier.notify()
+
+    def drop_lapsed(self, delivery_offsets: Int64Array, lease_numbers: Int64Array) -> ReceiptResult:
+        """These had expired when they were leased, and are done with. Not synced: what is forgotten expires again."""
+        with self._lock, self._changing():
+            rows, column = self._good(delivery_offsets, lease_numbers)
+            if len(rows):
+                self._journaled.record(Lapsed(bits.of_column(column)))
+        return ReceiptResult(done=len(rows), stale=len(delivery_offsets) - len(rows))
+
+    def has_lapsed(self, message: Message) -> bool:
+        """Whether a message has expired by now."""
+        return self._has_lapsed(message, self._context.now_ms())
 
     # Dead letters. Intent, append, done: the record is among the dead letters once, whatever crashes in between.
 
@@ -663,7 +683,7 @@ class PartitionSubscription:
                 if offset == UNKNOWN or (policy is not None and policy.gives_up(failures(number))):
                     return None
                 message = self.partition.one_at(offset, delivery_offset, reading, kind)
-                if message is None:
+                if message is None or self._has_lapsed(message, now_ms):
                     return None
                 until_ms, offsets = deadline_ms(now_ms, lease_ms), bits.of_one(delivery_offset)
                 self._journaled.record(LeasedUntil(position, offsets, until_ms) if held else Leased(position, offsets))
@@ -683,9 +703,9 @@ class PartitionSubscription:
         if reading.log_start > self._state.acks.mark_delete:
             self._journaled.skip(reading.log_start)
         self._log_start = reading.log_start
-        end = _LeaseEnd(deadline_ms(now_ms, lease_ms), held)
+        end = _LeaseEnd(deadline_ms(now_ms, lease_ms), held, now_ms)
         try:
-            fresh, position = self._unread.read(self._state.position, high_watermark, max_records, max_bytes, reading)
+            fresh, position = self._fresh(high_watermark, max_records, max_bytes, reading)
         except CorruptFile:
             if not self._timers.has_due(now_ms):
                 raise
@@ -704,6 +724,28 @@ class PartitionSubscription:
             return self._leased(*merged, end, policy)
         finally:
             self._timers.put_back(retries)
+
+    def _fresh(self, high_watermark: int, max_records: int, max_bytes: int, reading: Reading) -> tuple[Columns, int]:
+        """Up to so many that were not read, and more where those before them have expired; the position behind."""
+        fresh, position = self._unread.read(self._state.position, high_watermark, max_records, max_bytes, reading)
+        lapsed = self._lapsed_of(fresh, reading.clock_ms)
+        if lapsed is None or not bool(lapsed.all()) or max_records >= LAPSED_AT_ONCE:
+            return fresh, position
+        fresh, position = self._unread.read(self._state.position, high_watermark, LAPSED_AT_ONCE, max_bytes, reading)
+        lapsed = self._lapsed_of(fresh, reading.clock_ms)
+        count = len(fresh) if lapsed is None or bool(lapsed.all()) else int(lapsed.argmin()) + max_records
+        return (fresh, position) if count >= len(fresh) else (fresh[:count], int(fresh.delivery_offset[count]))
+
+    def _lapsed_of(self, columns: Columns, now_ms: int) -> Bools | None:
+        """Which records have expired; None: none has."""
+        topics_ms = self._context.settings.expires_after_ms
+        return lapsed_rows(columns.due, columns.headers, topics_ms, now_ms - self.delay_ms)
+
+    def _has_lapsed(self, message: Message, now_ms: int) -> bool:
+        topics_ms = self._context.settings.expires_after_ms
+        if topics_ms is None and not message.headers:
+            return False
+        return has_lapsed(message.due, message.headers, topics_ms, now_ms - self.delay_ms)
 
     def _intact(
         self, fresh: Columns, retries: Keys, position: int, max_records: int, reading: Reading
@@ -788,6 +830,11 @@ class PartitionSubscription:
             self._journaled.record(LeasedUntil(position, offsets, end.ms) if is_held else Leased(position, offsets))
             if len(columns):
                 self._timers.lease(end.ms, offsets)
+        lapsed, lapsed_number = self._nothing, lease_number[:0]
+        over = self._lapsed_of(columns, end.now_ms)
+        if over is not None:
+            lapsed, lapsed_number = columns.take(np.flatnonzero(over)), lease_number[over]
+            columns, lease_number = columns.take(np.flatnonzero(~over)), lease_number[~over]
         exhausted, nobody = self._nothing, lease_number[:0]
         if policy is not None and lease_number.any():
             done = policy.exhausted(failures(lease_number))
@@ -798,6 +845,8 @@ class PartitionSubscription:
             lease_number=lease_number,
             exhausted=exhausted,
             exhausted_number=nobody,
+            lapsed=lapsed,
+            lapsed_number=lapsed_number,
             deadline_ms=end.ms,
         )
 
@@ -879,10 +928,11 @@ class PartitionSubscription:
 
 
 class _LeaseEnd(NamedTuple):
-    """When leases end, and whether they hold until then whatever becomes of the process."""
+    """When leases end, whether they hold until then whatever becomes of the process, and when they began."""
 
     ms: int
     held: bool
+    now_ms: int
 
 
 def _column(values: Offsets | int) -> Int64Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from afterlog.subscription.leased_message import LeasedMessage
 
@@ -17,11 +17,18 @@ RECORDS_MAX = 256
 """Leased at a time. Larger: fewer journal frames, more that is withheld from other readers."""
 
 
+def never_lapses(message: LeasedMessage) -> bool:
+    """It does not expire."""
+    return False
+
+
 class ReadAhead:
     """Of one iterator. `pop`, `fill` and `wanted` by one thread, `drain` and `drain_late` by any."""
 
-    def __init__(self, lease_ms: int) -> None:
+    def __init__(self, lease_ms: int, has_lapsed: Callable[[LeasedMessage], bool] = never_lapses) -> None:
+        """has_lapsed: whether a message has expired meanwhile: then it is time to fill, too."""
         self._lease_ms = lease_ms
+        self._has_lapsed = has_lapsed
         self._messages: deque[LeasedMessage] = deque()
         self._lock = threading.Lock()
         self._filled_ms = 0
@@ -47,9 +54,11 @@ class ReadAhead:
         self.seeks = seeks
 
     def pop(self, now_ms: int) -> LeasedMessage | None:
-        """The next message to hand out; None where it is time to fill: none is left, or half of its lease is over."""
+        """The next message to hand out; None where it is time to fill: none is left, half of its lease is over, or it
+        has expired."""
         with self._lock:
-            if not self._messages or self._messages[0].deadline_ms - now_ms < self._lease_ms // 2:
+            next_one = self._messages[0] if self._messages else None
+            if next_one is None or next_one.deadline_ms - now_ms < self._lease_ms // 2 or self._has_lapsed(next_one):
                 self.out = None
                 return None
             self.out = message = self._messages[0]  # before it is taken: a drain sees one of the two

@@ -18,6 +18,7 @@ from afterlog.subscription.partition_subscription import PartitionSubscription
 from afterlog.subscription.reader_settings import ReaderSettings
 from afterlog.subscription.received import Receipts
 
+EXPIRED = "expired before anybody got it"
 LEASE_ENDED = "given up after {} deliveries, of which the last ended without an answer"
 
 
@@ -33,20 +34,23 @@ class ReaderPart:
         return self.subscription.partition.number
 
     def lease(self, max_records: int, settings: ReaderSettings) -> Lease:
-        """Lease due records; those that have failed too often go to the dead letters at once."""
+        """Lease due records; those that have failed too often go to the dead letters at once, as may, by the topic,
+        what has expired; else that is dropped."""
         self.dead_letters.resume()
         while True:
             lease = self.subscription.receive(
                 max_records, settings.lease_ms, policy=settings.policy, held=settings.durable_leases is True
             )
-            if len(lease.exhausted):
+            if len(lease.exhausted) or len(lease.lapsed):
                 try:
+                    self._let_lapse(lease, settings)
                     self._give_up(lease, settings)
                 except BaseException:
                     self.undo(lease.columns, lease.lease_number)
                     self.undo(lease.exhausted, lease.exhausted_number)
+                    self.undo(lease.lapsed, lease.lapsed_number)
                     raise
-            if len(lease) or not len(lease.exhausted):
+            if len(lease) or not (len(lease.exhausted) or len(lease.lapsed)):
                 return lease
 
     def nack(self, receipts: Receipts, delay_ms: int | None, reason: str, settings: ReaderSettings) -> ReceiptResult:
@@ -81,6 +85,17 @@ class ReaderPart:
         """Give back what a receive that failed had leased already; where that fails too, the lease ends by itself."""
         with contextlib.suppress(AfterlogError):
             self.subscription.release(columns.delivery_offset, columns.offset, lease_number)
+
+    def _let_lapse(self, lease: Lease, settings: ReaderSettings) -> None:
+        columns, numbers = lease.lapsed, lease.lapsed_number
+        if not len(columns):
+            return
+        by_topic = self.subscription.partition.log.context.settings.on_expiry
+        if by_topic == "dead_letter" and settings.dead_letter is not None:
+            receipts = Receipts(columns.partition, columns.offset, columns.delivery_offset, numbers)
+            self.dead_letter(receipts, failures(numbers), EXPIRED, settings)
+        else:
+            self.subscription.drop_lapsed(columns.delivery_offset, numbers)
 
     def _give_up(self, lease: Lease, settings: ReaderSettings) -> None:
         columns, counts = lease.exhausted, failures(lease.exhausted_number)

@@ -186,7 +186,7 @@ class Receiver:
     def begin(self) -> ReadAhead:
         """What an iteration has leased ahead: nothing yet."""
         PROCESS.check_is(self._owner)
-        ahead = ReadAhead(self._settings.lease_ms)
+        ahead = ReadAhead(self._settings.lease_ms, self._shared[0].has_lapsed)
         with self._lock:
             self.aheads.append(ahead)
         return ahead

@@ -32,7 +32,7 @@ Where leases are held, the line also has `"held":[[until_ms, bytes],…]`, ascen
 that are held until each, Roaring. Where other clusters have the subscription, too, it has `"replicated":true` and
 `"elsewhere":[[origin, bytes],…]`, and behind that are the offsets there that were acked elsewhere, Roaring; where
 somebody said that they do not have it, `false`. Where a seek passed something, or it did not begin with the first
-record, it has `"sought"`.
+record, it has `"sought"`; where something expired, and was dropped, `"lapsed"`.
 
 *Elsewhere.* What another cluster has acked is known by where it was appended first, for it may not be here yet, or not
 be due. It is kept beside the rest: what is read is looked for there, and what is there counts as stepped over.
@@ -61,6 +61,7 @@ from afterlog.subscription.events import (
     Event,
     Extended,
     Intended,
+    Lapsed,
     Leapt,
     Leased,
     LeasedUntil,
@@ -104,6 +105,11 @@ class Counts:
     """Control records and cancelled ones, which nobody gets."""
     removed: int = 0
     """Records that retention took before they were acked."""
+    lapsed: int = 0
+    """Records that expired before anybody got them, and were dropped."""
+
+
+_COUNTS = tuple(field.name for field in fields(Counts))
 
 
 class SubscriptionState:
@@ -190,6 +196,10 @@ class SubscriptionState:
                 if self.dying and not event.offsets.isdisjoint(BitMap64(self.dying)):
                     raise ValueError("an ack of what is on its way to the dead letters")
                 self.counts.acked += self._ack(event.offsets)
+            case Lapsed():
+                if len(self.leased_among(event.offsets)) != len(event.offsets):
+                    raise ValueError("records expired that were not leased")
+                self.counts.lapsed += self._ack(event.offsets)
             case Returned():
                 self._return(event)
             case Intended():
@@ -337,6 +347,8 @@ class SubscriptionState:
         if held:
             head["held"] = [(until_ms, len(offsets)) for until_ms, offsets in held]
         elsewhere = [(origin, offsets.serialize()) for origin, offsets in sorted(self.elsewhere.items())]
+        if not self.counts.lapsed:  # as it was before anything expired
+            del head["lapsed"]
         if self.sought:
             head["sought"] = self.sought
         if self.redeliveries.first:
@@ -376,7 +388,7 @@ class SubscriptionState:
             Rows(*columns(view[sizes[0] + sizes[1] : rest], 4)), _size(head.get("first_lease", 0))
         )
         state.dying = {letter.delivery_offset: letter for letter in letters(head["dying"])}
-        state.counts = Counts(**{field.name: _size(head[field.name]) for field in fields(Counts)})
+        state.counts = Counts(**{name: _size(({"lapsed": 0} | head)[name]) for name in _COUNTS})
         for until_ms, size in held:
             offsets = bitmap(view[rest : rest + size])
             if state.leased_among(offsets) != offsets:

@@ -127,6 +127,7 @@ def standing(
         redelivered=counts.redelivered,
         stepped_over=counts.stepped_over,
         removed=counts.removed,
+        lapsed=counts.lapsed,
         position=state.position,
         mark_delete=state.acks.mark_delete,
         high_watermark=high_watermark,

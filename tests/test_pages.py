@@ -33,7 +33,7 @@ RUN = {
     "how-to/payloads.md": 4,
     "how-to/recurring.md": 3,
     "how-to/retention.md": 2,
-    "how-to/retries.md": 4,
+    "how-to/retries.md": 5,
     "how-to/shutting-down.md": 1,
     "how-to/testing.md": 3,
     "how-to/tracing.md": 2,

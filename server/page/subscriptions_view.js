@@ -14,6 +14,7 @@ const COUNTS = [
   ["acked", "Acked"],
   ["dead", "Dead"],
   ["redelivered", "Redelivered"],
+  ["lapsed", "Expired unread"],
   ["removed", "Removed"],
 ];
 

@@ -154,6 +154,17 @@ class Life:
         for offset, value in zip(offsets.tolist(), values, strict=True):
             self.told.acknowledge("t", offset, value)
 
+    def lapse(self) -> None:
+        """What has expired is nobody's."""
+        self.told.asked["t"].add(b"lapsed")
+        self.told.perhaps.add(b"lapsed")
+        record = self.store.send("t", b"lapsed", expires_after=0.001)
+        self.told.acknowledge("t", record.offset, b"lapsed")
+        self.clock.advance(2)
+        while len(self.subscription.receive(3)):
+            pass
+        self.told.acked.add(b"lapsed")
+
     def unique(self, value: bytes, key: bytes, on_conflict: Any = "raise") -> RecordId:
         """With a unique key, due in a minute."""
         self.told.asked["keys"].add(value)
@@ -692,6 +703,7 @@ OPERATIONS: dict[str, Callable[[Life], object]] = {
     "receive one": Life.receive_one,
     "receive few": Life.receive_few,
     "receive one again": Life.receive_one_again,
+    "lapse": Life.lapse,
     "ack": lambda life: life.ack(life.fresh),
     "nack": lambda life: life.subscription.nack(life.fresh),
     "dead letter": Life.bury,

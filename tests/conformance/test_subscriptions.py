@@ -9,6 +9,8 @@ import pytest
 
 from afterlog.base.errors import (
     InvalidReceipt,
+    InvalidRecord,
+    InvalidRequest,
     InvalidSubscription,
     InvalidTopic,
     NameTaken,
@@ -551,3 +553,90 @@ class TestTheWhole:
                 assert [] == received(subscription)
                 setting.clock.advance(1)
             assert [b"x"] == received(subscription)
+
+
+class TestExpiry:
+    """What is of no use any more is handed out by no subscription, and read by every consumer."""
+
+    def test_a_record_says_how_long(self, setting: Setting) -> None:
+        send(setting, b"gone", expires_after=5)
+        send(setting, b"later", expires_after=5, delay=10, unique_key=b"k", headers=[("a", b"1")])
+        send(setting, b"stays", expires_after=60)
+        setting.store.send_many("mail", [b"these", b"too"], expires_after=3)
+        with setting.store.producer("mail") as producer:
+            producer.send(b"and this", expires_after=1)
+        setting.clock.advance(11_000)
+        with subscribe(setting) as subscription:
+            first = subscription.receive()
+            assert [b"stays", b"later"] == [message.value for message in first]
+            assert ["unique-key", "a", "expires-after"] == [name for name, _ in first[1].headers]
+            assert (4, 0, 2) == ((stats := subscription.stats()).lapsed, stats.acked, stats.leased)
+        with setting.store.consumer("mail", group="g") as consumer:
+            assert 6 == len(consumer.poll())
+
+    def test_a_topic_says_how_long(self, setting: Setting) -> None:
+        setting.store.alter_topic("mail", expires_after_ms=5_000)
+        setting.store.send_many("mail", [b"%d" % number for number in range(300)])
+        setting.clock.advance(4_000)
+        send(setting, b"in time")
+        send(setting, b"less", expires_after=1)
+        setting.clock.advance(2_000)
+        with subscribe(setting) as subscription:
+            assert [b"in time"] == received(subscription, 1)
+            assert [] == received(subscription, 1)
+            assert (301, 1, 0) == ((stats := subscription.stats()).lapsed, stats.leased, stats.due)
+            setting.store.alter_topic("mail", expires_after_ms=None)
+            send(setting, b"for ever")
+            setting.clock.advance(9_000)
+            assert [b"for ever"] == received(subscription, 1)
+
+    def test_one_that_comes_back_too_late(self, setting: Setting) -> None:
+        send(setting, b"0", b"1", expires_after=20)
+        with subscribe(setting) as subscription:
+            one, other = subscription.receive()
+            subscription.nack(one, delay=5)
+            subscription.nack(other, delay=30)
+            setting.clock.advance(6_000)
+            [again] = subscription.receive()
+            assert (b"0", 1) == (again.value, again.redelivery_count)
+            subscription.ack(again)
+            setting.clock.advance(30_000)
+            assert [] == received(subscription)
+            assert (1, 1, 0) == ((stats := subscription.stats()).lapsed, stats.acked, stats.retrying)
+
+    def test_dead_letters_where_the_topic_says_so(self, setting: Setting) -> None:
+        setting.store.create_topic("dead")
+        setting.store.alter_topic("mail", on_expiry="dead_letter")
+        send(setting, b"0", expires_after=1)
+        setting.clock.advance(2_000)
+        with subscribe(setting, dead_letter="dead") as subscription, subscribe(setting, "plain") as plain:
+            assert [] == received(subscription) + received(plain)
+            assert (0, 1, 1) == (subscription.stats().lapsed, subscription.stats().dead, plain.stats().lapsed)
+            assert [(b"0", "expired before anybody got it", 0)] == dead(setting)
+        setting.clock.advance(60_000)
+        with subscribe(setting, "reads", topic="dead") as letters:
+            assert [b"0"] == received(letters), "a dead letter does not expire"
+
+    def test_what_an_iteration_has_leased_ahead(self, setting: Setting) -> None:
+        send(setting, b"0", b"1", b"2")
+        send(setting, *(b"%d" % number for number in range(3, 8)), expires_after=5)
+        send(setting, b"8")
+        seen = []
+        with subscribe(setting) as subscription:
+            for message in subscription:
+                seen.append(message.value)
+                subscription.ack(message)
+                if message.value == b"3":
+                    setting.clock.advance(6_000)
+                if message.value == b"8":
+                    break
+            setting.clock.advance(STEP_MS)  # what was given back comes again
+            assert [] == received(subscription)
+            assert ([b"0", b"1", b"2", b"3", b"8"], 4) == (seen, subscription.stats().lapsed)
+
+    def test_what_cannot_be_said(self, setting: Setting) -> None:
+        with pytest.raises(InvalidRecord):
+            send(setting, b"0", expires_after=0)
+        for wrong in ({"expires_after_ms": 0}, {"on_expiry": "keep"}):
+            with pytest.raises((InvalidTopic, InvalidRequest)):
+                setting.store.alter_topic("mail", **wrong)

@@ -16,6 +16,7 @@ from afterlog.subscription.events import (
     Event,
     Extended,
     Intended,
+    Lapsed,
     Leapt,
     Leased,
     LeasedUntil,
@@ -76,7 +77,7 @@ HELD: tuple[Event, ...] = (
 LEAPT: tuple[Event, ...] = (*HELD[:6], Leapt(1_000), *HELD[6:], Leapt(1 << 62), Leapt(1 << 62))
 """The same, with a clock that was set forward: a second, and by more than there is."""
 
-EVERYTHING: tuple[Event, ...] = (*STORY[:-1], Sought(0), *HELD, Closed())
+EVERYTHING: tuple[Event, ...] = (*STORY[:-1], Sought(0), *HELD, Lapsed(BitMap64([4, 5])), Closed())
 
 
 class Model:
@@ -112,7 +113,7 @@ class Model:
             case Leased(position, offsets):
                 self.states |= dict.fromkeys(range(self.position, position), "acked") | dict.fromkeys(offsets, "leased")
                 self.position = position
-            case Acked(offsets) | Dead(offsets):
+            case Acked(offsets) | Dead(offsets) | Lapsed(offsets):
                 self.states |= dict.fromkeys(offsets, "acked")
             case Returned(reason, column, _, retry_ms):
                 for offset, ms in zip(column.tolist(), retry_ms.tolist(), strict=True):

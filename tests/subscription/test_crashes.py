@@ -110,6 +110,8 @@ def _row(lease: Lease, row: int) -> Lease:
         lease_number=lease.lease_number[part],
         exhausted=lease.exhausted,
         exhausted_number=lease.exhausted_number,
+        lapsed=lease.lapsed,
+        lapsed_number=lease.lapsed_number,
         deadline_ms=lease.deadline_ms,
     )
 

@@ -713,6 +713,8 @@ class Machine(RuleBasedStateMachine):
             lease_number=np.array([number]),
             exhausted=Columns.empty("mail"),
             exhausted_number=none,
+            lapsed=none,
+            lapsed_number=none,
             deadline_ms=until_ms,
         )
 
