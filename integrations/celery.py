@@ -5,6 +5,7 @@
     app.conf.broker_transport_options = {"lease_ms": 30_000, "max_lease_ms": …, "prefix": "celery", "token": …}
 
     apply_async(countdown=…, eta=…), retry ──> `eta` taken out of the headers ──> the topic of the queue, due then
+    revoke ──> one that waits is cancelled, by the task's id, its unique key until it is due
     a worker's consumer ──> a thread for each queue leases what there is credit for ──> drain_events hands it out
         ──> ack: done     reject: to the dead letters     requeue: again at once     closed, or killed: it comes again
 
@@ -23,18 +24,20 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kombu.transport import TRANSPORT_ALIASES, virtual
 
-from afterlog.base.errors import AfterlogError, ServerUnavailable, StoreClosed, UnknownTopic
+from afterlog.base.errors import AfterlogError, InvalidTopic, ServerUnavailable, StoreClosed, UnknownTopic
 from afterlog.base.locks import Condition, Thread
 from afterlog.fetch.positions import LATEST
 from afterlog.integrations.places import StoreHandle, made
 from afterlog.integrations.queue_names import NAME_MAX, topic_of
+from afterlog.records.unique_key import KEY_BYTES_MAX
 from afterlog.subscription.policy import RetryPolicy
 
 if TYPE_CHECKING:
@@ -46,6 +49,9 @@ logger = logging.getLogger("afterlog.integrations")
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 SUBSCRIPTION: Final = "celery"
+CONTROL: Final = ".pidbox"
+"""So end the names of the exchanges by which workers are told something."""
+DEAD: Final = ".dead"
 ETA: Final = "afterlog-eta"
 """The header that keeps what `eta` said."""
 AHEAD: Final = 100
@@ -201,10 +207,46 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
     def _put(self, queue: str, message: dict[str, Any], **options: Any) -> None:
         due, message = _taken_out(message)
-        self._send(self._queue_topic(queue), _to_bytes(message), deliver_after=due)
+        asked: dict[str, Any] = {"deliver_after": due, "expires_after": self._use(message, due)}
+        task_id = message.get("headers", {}).get("id")
+        if due is not None and isinstance(task_id, str) and task_id:  # by which a revoke finds it, while it waits
+            asked |= {"unique_key": _task_key(task_id), "on_conflict": "keep"}
+        self._send(self._queue_topic(queue), _to_bytes(message), **asked)
 
     def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **options: Any) -> None:
         self._send(self._fanout_topic(exchange), _to_bytes(message))
+        if exchange.endswith(CONTROL):
+            for task_id in self._revoked(message):
+                self._cancel(task_id)
+
+    def _use(self, message: dict[str, Any], due: datetime | None) -> timedelta | None:
+        """How long after it is due it is of use, where it says when it expires."""
+        expiration = message["properties"].get("expiration")
+        if expiration is None:
+            return None
+        now = datetime.fromtimestamp(self._store().clock.now_ms() / 1_000, UTC)
+        waits = timedelta() if due is None else max(due - now, timedelta())
+        return max(timedelta(milliseconds=int(expiration)) - waits, timedelta(milliseconds=1))
+
+    def _revoked(self, message: dict[str, Any]) -> list[str]:
+        """The tasks that a broadcast revokes, with all workers."""
+        try:
+            said = self.message_to_python(message).payload
+            found = said["arguments"]["task_id"] if said["method"] == "revoke" and not said.get("destination") else []
+            return [found] if isinstance(found, str) else [each for each in found if isinstance(each, str)]
+        except Exception as error:  # of whoever speaks otherwise: workers read it all the same
+            logger.info("a broadcast that this transport does not read: %s", error)
+            return []
+
+    def _cancel(self, task_id: str) -> None:
+        """A task that waits, in whichever queue, is nobody's any more."""
+        store, start = self._store(), f"{self.prefix}."
+        for name in [topic.name for topic in store.topics()]:
+            if name.startswith(start) and not name.endswith(DEAD):
+                with suppress(UnknownTopic, InvalidTopic):  # deleted meanwhile; one that uploads has no unique keys
+                    held = store.get_unique(name, _task_key(task_id))
+                    if held is not None:
+                        store.cancel(held.id)
 
     def _send(self, topic: str, value: bytes, **options: Any) -> None:
         try:
@@ -246,7 +288,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         return handed.message
 
     def read(self, queue: str, received: Iterable[LeasedMessage]) -> Iterator[Handed]:
-        """Those that are messages, and have not expired. From here on their leases are renewed."""
+        """Those that are messages. From here on their leases are renewed."""
         for leased in received:
             leased.__enter__()
             message = self._read(leased)
@@ -254,20 +296,14 @@ class Channel(virtual.Channel):  # type: ignore[misc]
                 yield Handed(self, queue, leased, message)
 
     def _read(self, leased: LeasedMessage) -> dict[str, Any] | None:
-        """As kombu has it. None of what has expired, or cannot be read: then it is settled."""
+        """As kombu has it. None of what cannot be read: then it is settled."""
         try:
             message: dict[str, Any] = json.loads(leased.value or b"")
             properties = message["properties"]
-            expiration = properties.get("expiration")
-            expires_ms = None if expiration is None else leased.broker_timestamp + int(expiration)
         except Exception as error:  # also of JSON that is too deep; it would come again, and again be unreadable
             logger.error("%s is no message: to the dead letters", leased.id, exc_info=error)
             with leased:
                 leased.reject(f"{type(error).__name__}: {error}")
-            return None
-        if expires_ms is not None and self._store().clock.now_ms() >= expires_ms:
-            with leased:
-                pass  # acked
             return None
         # Another one each time: that of an earlier delivery settles nothing any more.
         tag = f"{leased.id}/{leased.lease_number}"
@@ -407,7 +443,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         return topic_of(f"{self.prefix}.", queue)
 
     def _dead(self, queue: str) -> str:
-        return f"{self._name(queue)[: NAME_MAX - 5]}.dead"
+        return f"{self._name(queue)[: NAME_MAX - len(DEAD)]}{DEAD}"
 
     def _queue_topic(self, queue: str) -> str:
         if queue in self.connection.passing:
@@ -564,6 +600,11 @@ def _taken_out(message: dict[str, Any]) -> tuple[datetime | None, dict[str, Any]
     if due.tzinfo is None:
         due = due.replace(tzinfo=UTC)
     return due, {**message, "headers": {**headers, "eta": None, ETA: due.isoformat()}}
+
+
+def _task_key(task_id: str) -> bytes:
+    """The unique key of a task that waits."""
+    return task_id.encode()[:KEY_BYTES_MAX]
 
 
 def _to_bytes(said: Any) -> bytes:

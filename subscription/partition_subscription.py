@@ -738,7 +738,9 @@ class PartitionSubscription:
 
     def _lapsed_of(self, columns: Columns, now_ms: int) -> Bools | None:
         """Which records have expired; None: none has."""
-        topics_ms = self._context.settings.expires_after_ms
+        topics_ms, (ends, _) = self._context.settings.expires_after_ms, columns.headers
+        if topics_ms is None and ends[-1] == ends[0]:  # as a rule
+            return None
         return lapsed_rows(columns.due, columns.headers, topics_ms, now_ms - self.delay_ms)
 
     def _has_lapsed(self, message: Message, now_ms: int) -> bool:

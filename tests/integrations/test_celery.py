@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,13 +17,15 @@ from typing import Any
 
 import kombu
 import pytest
+from celery import Celery
 from kombu import pools
 from kombu.exceptions import OperationalError
 
 import afterlog
 from afterlog.base.clock import ManualClock
-from afterlog.base.errors import ServerUnavailable
+from afterlog.base.errors import InvalidArgument, ServerUnavailable
 from afterlog.integrations.celery import ETA
+from afterlog.integrations.celery_results import ResultBackend
 from afterlog.store.store import Store
 from tests import campaigns
 from tests.support import NOW_MS, eventually
@@ -337,3 +340,76 @@ def test_workers_that_are_killed_lose_nothing(tmp_path: Path, pool: str) -> None
 def runs_of(path: Path) -> list[tuple[int, int]]:
     rows = [line.split() for line in path.read_text().splitlines()]
     return [(int(number), int(late_us)) for number, late_us in rows]
+
+
+class TestApp:
+    """Celery's own calls over the store, without a worker."""
+
+    @pytest.fixture
+    def app(self, line: Line) -> Iterator[Celery]:
+        made = Celery(
+            "shop", set_as_current=False, broker="afterlog:///of/the/test", backend="afterlog:///of/the/test",
+            broker_transport=TRANSPORT,
+        )  # fmt: skip
+        options = {"store": line.store}
+        made.conf.update(
+            broker_transport_options=options, result_backend_transport_options=options, broker_connection_retry=False
+        )
+        yield made
+        made.close()
+        pools.reset()
+
+    def test_a_revoke_cancels_what_waits(self, app: Celery, line: Line) -> None:
+        for number in range(3):
+            app.send_task("shop.remind", (number,), countdown=60, task_id=f"task-{number}")
+        app.send_task("shop.remind", (1,), countdown=90, task_id="task-1")
+        assert 3 == len(line.store.pending("celery.celery")), "a task is there once while it waits"
+        app.control.revoke("task-1")
+        app.control.revoke(["task-2", "unknown"])
+        app.control.revoke("task-0", destination=["one@host"])
+        [left] = line.store.pending("celery.celery")
+        assert b"task-0" == dict(left.headers)["unique-key"]
+        app.control.broadcast("rate_limit", arguments={"task_name": "shop.remind", "rate_limit": "1/s"})
+        assert 1 == len(line.store.pending("celery.celery"))
+
+    def test_a_task_that_expires_before_it_is_due(self, app: Celery, line: Line) -> None:
+        eta = datetime.fromtimestamp(NOW_MS / 1_000, UTC) + timedelta(seconds=60)
+        app.send_task("shop.remind", eta=eta, expires=30)
+        app.send_task("shop.remind", eta=eta, expires=90, task_id="in time")
+        line.clock.advance(61_000)
+        reader = line.store.subscribe("celery.celery", "reads")
+        assert ["in time"] == [json.loads(each.value or b"")["headers"]["id"] for each in reader.receive()]
+        reader.close()
+
+    def test_results(self, app: Celery, line: Line) -> None:
+        backend = app.backend
+        assert "PENDING" == app.AsyncResult("a").state
+        backend.store_result("a", None, "STARTED")
+        backend.store_result("a", {"sum": 3}, "SUCCESS")
+        backend.store_result("b", ValueError("no"), "FAILURE")
+        result = app.AsyncResult("a")
+        assert ("SUCCESS", {"sum": 3}) == (result.state, result.get(timeout=1))
+        with pytest.raises(ValueError, match="no"):
+            app.AsyncResult("b").get(timeout=1)
+        assert 2 == len(line.store.pending("celery-results"))
+        result.forget()
+        assert 1 == len(line.store.pending("celery-results"))
+        line.clock.advance(int(backend.expires * 1_000) + 1)
+        assert "PENDING" == app.AsyncResult("b").state
+
+    def test_a_group(self, app: Celery) -> None:
+        backend = app.backend
+        backend.save_group("g", app.GroupResult("g", [app.AsyncResult("a")]))
+        assert ["a"] == [each.id for each in app.GroupResult.restore("g").results]
+        backend.delete_group("g")
+        assert app.GroupResult.restore("g") is None
+
+    @pytest.mark.parametrize(
+        "url", ["afterlog+unix:///run/a.sock", "afterlog+http://host:7654", "afterlog:///srv/data"]
+    )
+    def test_where_results_are(self, url: str) -> None:
+        assert type(Celery(set_as_current=False, backend=url).backend) is ResultBackend
+
+    def test_a_place_that_is_none(self) -> None:
+        with pytest.raises(InvalidArgument):
+            assert Celery(set_as_current=False, backend="afterlog+ftp://host").backend is None
