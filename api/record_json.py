@@ -105,7 +105,7 @@ def message_row(message: Message | ScheduledRecord) -> dict[str, Any]:
         number = getattr(message, "lease_number", None)
         if number is not None:
             row["receipt"] = str(Receipt(message.partition, message.offset, message.delivery_offset, number))
-            row |= {name: getattr(message, name) for name in ("redelivery_count", "deadline_ms")}
+            row |= {name: getattr(message, name) for name in ("redelivery_count", "delivery_count", "deadline_ms")}
     return row
 
 

@@ -64,7 +64,13 @@ RECEIPT: Final[dict[str, Any]] = {
 }  # fmt: skip
 LEASED: Final[dict[str, Any]] = {
     **MESSAGE,
-    "properties": {**MESSAGE["properties"], "receipt": RECEIPT, "redelivery_count": COUNT, "deadline_ms": INSTANT},
+    "properties": {
+        **MESSAGE["properties"],
+        "receipt": RECEIPT,
+        "redelivery_count": COUNT,
+        "delivery_count": COUNT,
+        "deadline_ms": INSTANT,
+    },
 }
 POSITION_SCHEMA: Final[dict[str, Any]] = {
     "type": ["integer", "string"],

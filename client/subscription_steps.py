@@ -24,7 +24,7 @@ from afterlog.api.reader_json import reader_row
 from afterlog.api.receipt import Receipt
 from afterlog.api.record_json import message_fields
 from afterlog.base.arguments import seconds, whole
-from afterlog.base.clock import Clock
+from afterlog.base.clock import INT64_MAX, Clock
 from afterlog.base.errors import (
     AfterlogError,
     AnswerLost,
@@ -57,7 +57,7 @@ from afterlog.client.sent import has_arrow, seconds_of
 from afterlog.client.server_time import ServerTime
 from afterlog.fetch.positions import Position
 from afterlog.log.notifier import NEVER_MS
-from afterlog.records.expiry import has_lapsed
+from afterlog.records.expiry import lapse_ms
 from afterlog.records.times import Delay, delay_ms
 from afterlog.subscription.ack_group import AckGroup
 from afterlog.subscription.active_handlers import ActiveHandlers
@@ -482,7 +482,7 @@ class SubscriptionSteps:
         """What an iteration has leased ahead: nothing yet."""
         with contextlib.suppress(StoreClosed):  # it ends at once
             self._usable()
-        ahead = ReadAhead(self.settings.lease_ms, self._has_lapsed)
+        ahead = ReadAhead(self.settings.lease_ms, self._lapse_ms)
         with self._lock:
             self._aheads.append(ahead)
         return ahead
@@ -498,7 +498,7 @@ class SubscriptionSteps:
         seeks, wanted = self._seeks, ahead.wanted(self.now_ms())
         share = self.leased.share(len(self._aheads)) if self.settings.max_in_flight is not None else None
         found = yield from self._taken(wanted if share is None else min(wanted, share), SLICE_S)
-        ahead.fill(found, self.now_ms(), seeks)
+        ahead.fill(found, self.now_ms(), seeks, min(map(self._lapse_ms, found), default=INT64_MAX))
 
     def end(self, ahead: ReadAhead) -> Steps[None]:
         """Give back what was not handed out."""
@@ -513,10 +513,9 @@ class SubscriptionSteps:
 
     # Inside.
 
-    def _has_lapsed(self, message: LeasedMessage) -> bool:
-        """By what it says itself; how long a topic's records are of use the server knows."""
-        headers, delay_ms = message.headers, self.settings.delay_ms
-        return bool(headers) and has_lapsed(message.due, headers, None, self.now_ms() - delay_ms)
+    def _lapse_ms(self, message: LeasedMessage) -> int:
+        """When it expires by what it says itself; how long a topic's records are of use the server knows."""
+        return lapse_ms(message.due + self.settings.delay_ms, message.headers, None) if message.headers else INT64_MAX
 
     def _path(self, operation: HttpOperation) -> str:
         return operation.path_of(topic=self.topic, subscription=self.name)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from afterlog.base.clock import INT64_MAX
 from afterlog.base.errors import InvalidRecord
 from afterlog.records.times import delay_ms
 
@@ -51,9 +52,9 @@ def span_of(headers: Pairs) -> int | None:
     return int.from_bytes(value, "big")
 
 
-def has_lapsed(due_ms: int, headers: Pairs, topics_ms: int | None, now_ms: int) -> bool:
-    """Whether a record is of no use any more. topics_ms: how long those of its topic are; the shorter counts."""
-    if topics_ms is not None and due_ms <= now_ms - topics_ms:
-        return True
+def lapse_ms(due_ms: int, headers: Pairs, topics_ms: int | None) -> int:
+    """From when on a record is of no use; INT64_MAX: it always is. topics_ms: how long those of its topic are; the
+    shorter counts."""
     span_ms = span_of(headers)
-    return span_ms is not None and due_ms <= now_ms - span_ms
+    spans = [each for each in (topics_ms, span_ms) if each is not None]
+    return min(due_ms + min(spans), INT64_MAX) if spans else INT64_MAX

@@ -27,6 +27,14 @@ def failures(lease_number: LeaseNumbers) -> LeaseNumbers:
     return lease_number & (RELEASED - 1)
 
 
+def deliveries(lease_number: LeaseNumbers) -> LeaseNumbers:
+    """How often it was handed out, this lease and those that were given back included.
+
+    Behind 65,535 of these it begins anew.
+    """
+    return failures(lease_number) + (lease_number // RELEASED) % (SOUGHT // RELEASED) + 1
+
+
 def behind_a_seek(first: int) -> int:
     """The number of first leases, where it was this one."""
     return (first + SOUGHT) & ((1 << 63) - 1)

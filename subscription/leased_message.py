@@ -15,7 +15,7 @@ from afterlog.fetch.message import Message
 from afterlog.subscription.ack_group import AckGroup
 from afterlog.subscription.active_handlers import ActiveHandlers
 from afterlog.subscription.flow_control import FlowControl, Place
-from afterlog.subscription.lease_number import failures
+from afterlog.subscription.lease_number import deliveries, failures
 
 if TYPE_CHECKING:
     from afterlog.records.times import Delay
@@ -95,6 +95,11 @@ class LeasedMessage(Message):
         """Earlier deliveries of it that failed, by a nack, an expired lease, or the end of the process where the lease
         was not to outlive it (`durable_leases`)."""
         return failures(self.lease_number)
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was handed out since the last seek, this time included: those that were given back, too."""
+        return deliveries(self.lease_number)
 
     def reject(self, reason: str = "") -> ReceiptResult:
         """It can never be worked off: to the dead letters at once, with the reason, whatever the policy says.

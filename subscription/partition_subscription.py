@@ -58,8 +58,8 @@ from afterlog.index.offset_set import column_of
 from afterlog.log.dirty_flag import Changing, DirtyFlag
 from afterlog.log.notifier import NEVER_MS, Notifier
 from afterlog.records.columns import Bools
-from afterlog.records.expiry import has_lapsed
-from afterlog.records.lapsed import lapsed_rows
+from afterlog.records.expiry import lapse_ms
+from afterlog.records.lapsed import first_lapse_ms, lapsed_rows
 from afterlog.records.times import instant_ms
 from afterlog.subscription import bits
 from afterlog.subscription.answers import AckResult, Acks, Lease, PartitionStats, ReceiptResult
@@ -224,7 +224,9 @@ class PartitionSubscription:
             if found is None or self.partition.log_start > self._log_start:
                 return None
             message, position = found
-            if self._has_lapsed(message, now_ms):
+            if (message.headers or self._context.settings.expires_after_ms is not None) and self.lapse_ms(
+                message
+            ) <= now_ms:
                 return None
             until_ms, delivery_offset = deadline_ms(now_ms, lease_ms), message.delivery_offset
             with self._one_changing:
@@ -260,7 +262,7 @@ class PartitionSubscription:
             if not timers.quiet(reading.clock_ms) or self.partition.log_start > self._log_start:
                 return None
             messages = self._unread.few(state.acks.position, max_records, kind, reading)
-            if not messages or any(self._has_lapsed(message, reading.clock_ms) for message in messages):
+            if not messages or any(self.lapse_ms(message) <= reading.clock_ms for message in messages):
                 return None
             offsets = [message.delivery_offset for message in messages]
             position, until_ms, is_news = offsets[-1] + 1, deadline_ms(reading.clock_ms, lease_ms), False
@@ -411,9 +413,13 @@ class PartitionSubscription:
                 self._journaled.record(Lapsed(bits.of_column(column)))
         return ReceiptResult(done=len(rows), stale=len(delivery_offsets) - len(rows))
 
-    def has_lapsed(self, message: Message) -> bool:
-        """Whether a message has expired by now."""
-        return self._has_lapsed(message, self._context.now_ms())
+    def lapse_ms(self, message: Message) -> int:
+        """When a message expires; INT64_MAX: it does not."""
+        return lapse_ms(message.due + self.delay_ms, message.headers, self._context.settings.expires_after_ms)
+
+    def first_lapse_ms(self, columns: Columns) -> int:
+        """When the first of some records does."""
+        return first_lapse_ms(columns.due, columns.headers, self._context.settings.expires_after_ms) + self.delay_ms
 
     # Dead letters. Intent, append, done: the record is among the dead letters once, whatever crashes in between.
 
@@ -683,7 +689,7 @@ class PartitionSubscription:
                 if offset == UNKNOWN or (policy is not None and policy.gives_up(failures(number))):
                     return None
                 message = self.partition.one_at(offset, delivery_offset, reading, kind)
-                if message is None or self._has_lapsed(message, now_ms):
+                if message is None or self.lapse_ms(message) <= now_ms:
                     return None
                 until_ms, offsets = deadline_ms(now_ms, lease_ms), bits.of_one(delivery_offset)
                 self._journaled.record(LeasedUntil(position, offsets, until_ms) if held else Leased(position, offsets))
@@ -742,12 +748,6 @@ class PartitionSubscription:
         if topics_ms is None and ends[-1] == ends[0]:  # as a rule
             return None
         return lapsed_rows(columns.due, columns.headers, topics_ms, now_ms - self.delay_ms)
-
-    def _has_lapsed(self, message: Message, now_ms: int) -> bool:
-        topics_ms = self._context.settings.expires_after_ms
-        if topics_ms is None and not message.headers:
-            return False
-        return has_lapsed(message.due, message.headers, topics_ms, now_ms - self.delay_ms)
 
     def _intact(
         self, fresh: Columns, retries: Keys, position: int, max_records: int, reading: Reading

@@ -11,24 +11,27 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from afterlog.base.clock import INT64_MAX
 from afterlog.subscription.leased_message import LeasedMessage
 
 RECORDS_MAX = 256
 """Leased at a time. Larger: fewer journal frames, more that is withheld from other readers."""
 
 
-def never_lapses(message: LeasedMessage) -> bool:
+def never_lapses(message: LeasedMessage) -> int:
     """It does not expire."""
-    return False
+    return INT64_MAX
 
 
 class ReadAhead:
     """Of one iterator. `pop`, `fill` and `wanted` by one thread, `drain` and `drain_late` by any."""
 
-    def __init__(self, lease_ms: int, has_lapsed: Callable[[LeasedMessage], bool] = never_lapses) -> None:
-        """has_lapsed: whether a message has expired meanwhile: then it is time to fill, too."""
+    def __init__(self, lease_ms: int, lapse_ms: Callable[[LeasedMessage], int] = never_lapses) -> None:
+        """lapse_ms: when a message expires: then it is time to fill, too."""
         self._lease_ms = lease_ms
-        self._has_lapsed = has_lapsed
+        self._lapse_ms = lapse_ms
+        self._first_lapse_ms = INT64_MAX
+        """No later than that of any."""
         self._messages: deque[LeasedMessage] = deque()
         self._lock = threading.Lock()
         self._filled_ms = 0
@@ -46,7 +49,11 @@ class ReadAhead:
         took_ms = max(now_ms - self._filled_ms, 1)
         return max(min(2 * self._handed, self._handed * self._lease_ms // 4 // took_ms, RECORDS_MAX), 1)
 
-    def fill(self, messages: Iterable[LeasedMessage], now_ms: int, seeks: int = 0) -> None:
+    def fill(
+        self, messages: Iterable[LeasedMessage], now_ms: int, seeks: int = 0, first_lapse_ms: int = INT64_MAX
+    ) -> None:
+        """first_lapse_ms: when the first of them expires."""
+        self._first_lapse_ms = first_lapse_ms
         with self._lock:
             self._messages.extend(messages)
         self._filled_ms = now_ms
@@ -58,7 +65,8 @@ class ReadAhead:
         has expired."""
         with self._lock:
             next_one = self._messages[0] if self._messages else None
-            if next_one is None or next_one.deadline_ms - now_ms < self._lease_ms // 2 or self._has_lapsed(next_one):
+            is_over = next_one is None or next_one.deadline_ms - now_ms < self._lease_ms // 2
+            if next_one is None or is_over or (now_ms >= self._first_lapse_ms and now_ms >= self._lapse_ms(next_one)):
                 self.out = None
                 return None
             self.out = message = self._messages[0]  # before it is taken: a drain sees one of the two

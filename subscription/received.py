@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 
 from afterlog.base.errors import InvalidReceipt
 from afterlog.subscription.flow_control import Place
-from afterlog.subscription.lease_number import failures
+from afterlog.subscription.lease_number import deliveries, failures
 from afterlog.subscription.leased_message import LeasedMessage, Settling
 
 if TYPE_CHECKING:  # what a server gave comes as messages, and may stay so
@@ -97,8 +97,8 @@ def _column(values: Offsets) -> Int64Array:
 class Received(Sequence[LeasedMessage]):
     """Leased records, in due order within each partition. `ack_many` takes it as it is, with no object per record.
 
-    columns: the records; redelivery_count, lease_number, deadline_ms: int64[n], see `LeasedMessage`. The messages are
-    made when the first of them is asked for.
+    columns: the records; redelivery_count, delivery_count, lease_number, deadline_ms: int64[n], see `LeasedMessage`.
+    The messages are made when the first of them is asked for.
     """
 
     __slots__ = ("_columns", "_deadline_ms", "_lease_number", "_messages", "subscription")
@@ -123,6 +123,10 @@ class Received(Sequence[LeasedMessage]):
     @property
     def redelivery_count(self) -> Int64Array:
         return failures(self.lease_number)
+
+    @property
+    def delivery_count(self) -> Int64Array:
+        return deliveries(self.lease_number)
 
     @property
     def deadline_ms(self) -> Int64Array:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from afterlog.base.arguments import whole
-from afterlog.base.clock import Clock
+from afterlog.base.clock import INT64_MAX, Clock
 from afterlog.base.errors import CorruptFile, StoreClosed, StoreForked
 from afterlog.base.files import PROCESS
 from afterlog.fetch.agenda import in_turn
@@ -186,7 +186,7 @@ class Receiver:
     def begin(self) -> ReadAhead:
         """What an iteration has leased ahead: nothing yet."""
         PROCESS.check_is(self._owner)
-        ahead = ReadAhead(self._settings.lease_ms, self._shared[0].has_lapsed)
+        ahead = ReadAhead(self._settings.lease_ms, self._shared[0].lapse_ms)
         with self._lock:
             self.aheads.append(ahead)
         return ahead
@@ -207,7 +207,7 @@ class Receiver:
         found = self.look(wanted if share is None else min(wanted, share))
         if found is None:
             return False
-        ahead.fill(found, self._now_ms(), seeks)
+        ahead.fill(found, self._now_ms(), seeks, self._first_lapse_ms(found))
         return True
 
     def fill_at_once(self, ahead: ReadAhead) -> bool | None:
@@ -218,7 +218,7 @@ class Receiver:
                 return False
             seeks, found = self._seeks(), self.few_at_once(ahead.wanted(self._now_ms()), rows)
             if found is not None:
-                ahead.fill(found, self._now_ms(), seeks)
+                ahead.fill(found, self._now_ms(), seeks, self._first_lapse_ms(found))
                 return True
             if len(rows) == 1 and not self.agenda.due():
                 return False
@@ -288,6 +288,13 @@ class Receiver:
             np.concatenate([lease.lease_number for lease in leases]),
             np.repeat([lease.deadline_ms for lease in leases], [len(lease) for lease in leases]),
         )
+
+    def _first_lapse_ms(self, found: Received) -> int:
+        """When the first of them expires."""
+        one = self._shared[0]
+        if type(found) is Received:
+            return one.first_lapse_ms(found.columns)
+        return min(map(one.lapse_ms, found), default=INT64_MAX)
 
     def _seeks(self) -> int:
         seeks = 0

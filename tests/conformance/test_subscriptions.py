@@ -555,6 +555,23 @@ class TestTheWhole:
             assert [b"x"] == received(subscription)
 
 
+def test_a_count_of_all_deliveries(setting: Setting) -> None:
+    """Those that failed, those that were given back, and this one."""
+    send(setting, b"0")
+    with subscribe(setting) as subscription:
+        counts = []
+        for settle in (subscription.nack, subscription.release, subscription.release, subscription.nack):
+            received = subscription.receive(2)
+            assert received.delivery_count.tolist() == [received[0].delivery_count]
+            counts.append((received[0].delivery_count, received[0].redelivery_count))
+            settle(received)
+            setting.clock.advance(60_000)
+        [last] = subscription.receive()
+        assert [(1, 0), (2, 1), (3, 1), (4, 1), (5, 2)] == [*counts, (last.delivery_count, last.redelivery_count)]
+        subscription.seek(EARLIEST)
+        assert [1] == [message.delivery_count for message in subscription.receive()]
+
+
 class TestExpiry:
     """What is of no use any more is handed out by no subscription, and read by every consumer."""
 

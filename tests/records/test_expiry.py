@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afterlog.base.clock import INT64_MAX
 from afterlog.base.errors import InvalidDeliverAfter, InvalidRecord
 from afterlog.records.batch import decode_own_headers, encode_headers
 from afterlog.records.encode import ragged
-from afterlog.records.expiry import expiring, has_lapsed, span_of
-from afterlog.records.lapsed import lapsed_rows
+from afterlog.records.expiry import expiring, lapse_ms, span_of
+from afterlog.records.lapsed import first_lapse_ms, lapsed_rows
 
 NAMES = ["a", "expires-after", "expires-aftes", "deliver-after", "unique-key"]
 values = st.one_of(st.none(), st.binary(max_size=9), st.integers(0, 300).map(lambda ms: ms.to_bytes(8, "big")))
@@ -50,7 +51,9 @@ def test_a_column_is_judged_as_each(rows: list[tuple[Any, int | None, bool]], to
         sections.append(encode_headers([*others, *span, *([("deliver-after", bytes(8))] if timed else [])]))
     column, _ = ragged(sections)
     own = [decode_own_headers(section) if section else () for section in sections]
-    each = [has_lapsed(int(at), one, topics_ms, 300) for at, one in zip(due, own, strict=True)]
+    ends = [lapse_ms(int(at), one, topics_ms) for at, one in zip(due, own, strict=True)]
+    each = [end <= 300 for end in ends]
     found = lapsed_rows(due, column, topics_ms, 300)
     assert each == ([False] * len(rows) if found is None else found.tolist())
     assert (found is None) == (not any(each))
+    assert min(ends, default=INT64_MAX) == first_lapse_ms(due, column, topics_ms)
