@@ -224,9 +224,8 @@ class PartitionSubscription:
             if found is None or self.partition.log_start > self._log_start:
                 return None
             message, position = found
-            if (message.headers or self._context.settings.expires_after_ms is not None) and self.lapse_ms(
-                message
-            ) <= now_ms:
+            expires = message.headers or self._context.settings.expires_after_ms is not None
+            if expires and self.lapse_ms(message) <= now_ms:
                 return None
             until_ms, delivery_offset = deadline_ms(now_ms, lease_ms), message.delivery_offset
             with self._one_changing:

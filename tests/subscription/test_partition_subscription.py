@@ -601,6 +601,31 @@ class TestSeek:
         assert [1, 2] == offsets(given.subscribe("second", start=1).receive(9, LEASE_MS))
 
 
+class TestExpiry:
+    @pytest.mark.parametrize("ms", [89, 90])
+    @pytest.mark.parametrize("again", [False, True])
+    def test_to_the_millisecond(self, given: Given, ms: int, again: bool) -> None:
+        """By the way of one, read for the first time and coming back, and by that of many."""
+        sub = given.subscribe()
+        given.store.send("mail", b"0", expires_after=0.09)
+        if again:
+            first = sub.receive(1, LEASE_MS)
+            assert 1 == nack(sub, first, 0).done
+        given.clock.advance(ms)
+        one = sub.receive_one(LEASE_MS, Message)
+        assert (one is not None) == (ms < 90)
+        rest = sub.receive(1, LEASE_MS)
+        assert ([], [0] * (ms >= 90)) == (offsets(rest), rest.lapsed.delivery_offset.tolist())
+
+    def test_up_to_the_first_that_has_not(self, given: Given) -> None:
+        given.store.send_many("mail", [b"%d" % number for number in range(50)], expires_after=1)
+        given.store.send_many("mail", [b"live"] * 5)
+        given.store.send_many("mail", [b"late"] * 5, expires_after=1)
+        given.clock.advance(1_000)
+        found = given.subscribe().receive(3, LEASE_MS)
+        assert ([50, 51, 52], 50) == (offsets(found), len(found.lapsed))
+
+
 class Machine(RuleBasedStateMachine):
     """D4, D5, D9, D10: what is delivered, and when, to the record and the millisecond."""
 
@@ -618,6 +643,11 @@ class Machine(RuleBasedStateMachine):
         self.numbers: dict[int, int] = {}
         """Of the latest lease of each: its receipt."""
         self.known: dict[int, int] = {}
+        self.spans: dict[int, int] = {}
+        """How long records are of use, by append offset."""
+        self.places: dict[int, tuple[int, int]] = {}
+        """Of what was due once, as `due` has it."""
+        self.dropped = 0
 
     @initialize(delay_ms=st.sampled_from([0, 0, 130]))
     def begin(self, delay_ms: int) -> None:
@@ -641,6 +671,7 @@ class Machine(RuleBasedStateMachine):
             rows = zip(columns.delivery_offset.tolist(), columns.due.tolist(), columns.offset.tolist(), strict=True)
             found |= {rank: (ms + self.delay_ms, offset) for rank, ms, offset in rows}
         fresh = {rank: each for rank, each in found.items() if each[0] <= self.now_ms}
+        self.places |= fresh
         self.pending = self.partition.pending() + len(found) - len(fresh)
         return fresh
 
@@ -650,10 +681,27 @@ class Machine(RuleBasedStateMachine):
         self.failures[rank] = self.failures.get(rank, 0) + failed
         self.retries[rank] = -(-retry_ms // 10) * 10
 
-    @rule(delays=st.lists(st.sampled_from([None, 0.0, 0.05, 0.2, 5.0]), min_size=1, max_size=4))
-    def send(self, delays: list[float | None]) -> None:
+    @rule(
+        delays=st.lists(st.sampled_from([None, 0.0, 0.05, 0.2, 5.0]), min_size=1, max_size=4),
+        span=st.sampled_from([None, None, 0.09, 1.0]),
+    )
+    def send(self, delays: list[float | None], span: float | None) -> None:
         for delay in delays:
-            self.store.send("mail", b"x", delay=delay)
+            sent = self.store.send("mail", b"x", delay=delay, expires_after=span)
+            if span is not None:
+                self.spans[sent.offset] = int(span * 1_000)
+
+    def has_lapsed(self, rank: int) -> bool:
+        due_ms, offset = self.places[rank]
+        return offset in self.spans and due_ms + self.spans[offset] <= self.now_ms
+
+    def taken(self, candidates: list[int], limit: int, is_merged: bool) -> list[int]:
+        """As many as are asked for; where all of these have expired and none comes back, all up to the first that has
+        not, and so many from it on."""
+        if is_merged or not all(map(self.has_lapsed, candidates[:limit])):
+            return candidates[:limit]
+        before = next((row for row, rank in enumerate(candidates) if not self.has_lapsed(rank)), len(candidates))
+        return candidates[: before + limit]
 
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
@@ -666,15 +714,15 @@ class Machine(RuleBasedStateMachine):
     def advance(self, ms: int) -> None:
         self.clock.advance(ms)
 
-    @rule(limit=st.sampled_from([1, 1, 1, 2, 5, 100]), held=st.booleans())
-    def receive(self, limit: int, held: bool) -> None:
+    @rule(limit=st.sampled_from([1, 1, 1, 2, 5, 100]), held=st.booleans(), drops=st.sampled_from([True, True, False]))
+    def receive(self, limit: int, held: bool, drops: bool) -> None:
         fresh = self.due()
         for rank, deadline in list(self.leases.items()):
             if deadline <= self.now_ms:
                 self.back(rank, deadline, failed=True)
         waiting = {rank: ms for rank, ms in self.retries.items() if ms <= self.now_ms}
         candidates = [(ms, rank) for rank, (ms, _) in fresh.items()] + [(ms, rank) for rank, ms in waiting.items()]
-        expected = [rank for _, rank in sorted(candidates)[:limit]]
+        expected = self.taken([rank for _, rank in sorted(candidates)], limit, bool(waiting))
         received = self.taken_alone(held) if limit == 1 else None
         if received is None:
             received = self.sub.receive(limit, LEASE_MS, policy=POLICY, held=held)
@@ -682,13 +730,15 @@ class Machine(RuleBasedStateMachine):
         exhausted = received.exhausted.delivery_offset.tolist()
         dead = list(zip(exhausted, failures(received.exhausted_number).tolist(), strict=True))
         numbers = zip(offsets(received), received.lease_number.tolist(), strict=True)
-        for rank, number in [*numbers, *zip(exhausted, received.exhausted_number.tolist(), strict=True)]:
+        lapsed = list(zip(received.lapsed.delivery_offset.tolist(), received.lapsed_number.tolist(), strict=True))
+        assert [rank for rank in expected if self.has_lapsed(rank)] == [rank for rank, _ in lapsed]
+        for rank, number in [*numbers, *lapsed, *zip(exhausted, received.exhausted_number.tolist(), strict=True)]:
             assert number != self.numbers.get(rank)
             self.numbers[rank] = number
-        counted = [(rank, self.failures.get(rank, 0)) for rank in expected]
+        counted = [(rank, self.failures.get(rank, 0)) for rank in expected if not self.has_lapsed(rank)]
         assert [each for each in counted if each[1] < ATTEMPTS] == got
         assert [each for each in counted if each[1] >= ATTEMPTS] == dead
-        for columns in (received.columns, received.exhausted):
+        for columns in (received.columns, received.exhausted, received.lapsed):
             self.known |= dict(zip(columns.delivery_offset.tolist(), columns.offset.tolist(), strict=True))
         self.leases |= dict.fromkeys(expected, deadline_ms(self.now_ms, LEASE_MS))
         self.held |= {*expected} if held else set()
@@ -697,6 +747,14 @@ class Machine(RuleBasedStateMachine):
         assert position >= max([self.position, *(rank + 1 for rank in expected)])
         assert not [rank for rank in fresh if rank < position and rank not in expected]
         self.position = position
+        if drops and lapsed:
+            gone = [rank for rank, _ in lapsed]
+            assert len(gone) == self.sub.drop_lapsed(received.lapsed.delivery_offset, received.lapsed_number).done
+            assert len(gone) == self.sub.drop_lapsed(received.lapsed.delivery_offset, received.lapsed_number).stale
+            self.leases = {rank: ms for rank, ms in self.leases.items() if rank not in gone}
+            self.acked |= {*gone}
+            self.dropped += len(gone)
+            campaigns.count("records that expired")
 
     def taken_alone(self, held: bool) -> Lease | None:
         """The same by the way of who takes one at a time, where that has one: as its columns have it."""
@@ -713,7 +771,7 @@ class Machine(RuleBasedStateMachine):
             lease_number=np.array([number]),
             exhausted=Columns.empty("mail"),
             exhausted_number=none,
-            lapsed=none,
+            lapsed=Columns.empty("mail"),
             lapsed_number=none,
             deadline_ms=until_ms,
         )
@@ -786,7 +844,7 @@ class Machine(RuleBasedStateMachine):
         self.sub.check()
         stats, fresh = self.sub.stats(), self.due()
         assert (len(fresh), len(self.leases), len(self.retries)) == (stats.due, stats.leased, stats.retrying)
-        assert (self.pending, self.position) == (stats.pending, stats.position)
+        assert (self.pending, self.position, self.dropped) == (stats.pending, stats.position, stats.lapsed)
         assert min([*self.leases, *self.retries], default=self.position) == stats.mark_delete
 
 
