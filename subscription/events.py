@@ -246,7 +246,7 @@ def decode(kind: Kind, body: memoryview) -> Event:
     """The event of a frame. ValueError where the body is not what `encode` makes."""
     match kind:
         case Kind.LEASED:
-            return Leased(_int64(body[:8]), bitmap(body[8:]))
+            return Leased(_position(body[:8]), bitmap(body[8:]))
         case Kind.ACKED:
             return Acked(bitmap(body))
         case Kind.RETURNED:
@@ -258,15 +258,15 @@ def decode(kind: Kind, body: memoryview) -> Event:
         case Kind.LAPSED:
             return Lapsed(bitmap(body))
         case Kind.SKIPPED:
-            return Skipped(_int64(body))
+            return Skipped(_position(body))
         case Kind.SOUGHT:
-            return Sought(_int64(body))
+            return Sought(_position(body))
         case Kind.CLOSED:
             return Closed()
         case Kind.LEAPT:
             return Leapt(_time(body))
         case Kind.LEASED_UNTIL:
-            return LeasedUntil(_int64(body[8:16]), bitmap(body[16:]), _time(body[:8]))
+            return LeasedUntil(_position(body[8:16]), bitmap(body[16:]), _time(body[:8]))
         case Kind.EXTENDED:
             return Extended(_time(body[:8]), bitmap(body[8:]))
         case Kind.REPLICATED:
@@ -317,6 +317,13 @@ def _int64(body: memoryview) -> int:
     if len(body) != _INT64.size:
         raise ValueError(f"{len(body)} bytes are no int64")
     return int(_INT64.unpack(body)[0])
+
+
+def _position(body: memoryview) -> int:
+    position = _int64(body)
+    if position < 0:
+        raise ValueError(f"{position} is no delivery offset")
+    return position
 
 
 def _time(body: memoryview) -> int:

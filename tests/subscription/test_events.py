@@ -4,7 +4,18 @@ import pytest
 from pyroaring import BitMap64
 
 from afterlog.subscription.ack_set import AckSet
-from afterlog.subscription.events import Acked, Event, Extended, Kind, Leased, LeasedUntil, decode, encode
+from afterlog.subscription.events import (
+    Acked,
+    Event,
+    Extended,
+    Kind,
+    Leased,
+    LeasedUntil,
+    Skipped,
+    Sought,
+    decode,
+    encode,
+)
 from afterlog.subscription.state import SubscriptionState
 from tests.subscription.samples import HELD, LEAPT, SOUGHT, facts
 
@@ -55,3 +66,13 @@ def test_an_acked_bitmap() -> None:
     acked = decode(Kind.ACKED, memoryview(encode(Acked(BitMap64([2**62])))[1]))
     assert isinstance(acked, Acked)
     assert [2**62] == list(acked.offsets)
+
+
+@pytest.mark.parametrize("event", [Skipped(3), Sought(3), Leased(3, BitMap64([1])), LeasedUntil(3, BitMap64([1]), 9)])
+def test_no_position_before_the_first(event: Event) -> None:
+    """The state that followed could not be read again. Found by the fuzzer, of a Sought."""
+    kind, body = encode(event)
+    at = 8 if kind == Kind.LEASED_UNTIL else 0
+    assert (3).to_bytes(8, "little") == body[at : at + 8]
+    with pytest.raises(ValueError, match="no delivery offset"):
+        decode(kind, memoryview(body[:at] + (-3).to_bytes(8, "little", signed=True) + body[at + 8 :]))
