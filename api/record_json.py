@@ -9,7 +9,7 @@
 
 Bytes are as `byte_text` has them. Sent: all but `value` can be left out; delay in seconds, deliver_after in epoch ms or
 ISO 8601 with a zone, neither for as soon as possible; expires_after in seconds from when it is due. Received: instants
-in epoch ms; a leased record has `receipt`, `redelivery_count` and `deadline_ms` beside. No numpy here.
+in epoch ms; a leased record has `receipt`, `redelivery_count`, `delivery_count` and `deadline_ms` beside. No numpy.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -14,6 +14,7 @@ import click
 from afterlog.api.byte_text import bytes_of, headers_of
 from afterlog.base.errors import InvalidDeliverAfter, InvalidRecord, RecordTooLarge
 from afterlog.base.payload import json as json_value
+from afterlog.records.expiry import expiring
 
 if TYPE_CHECKING:
     from afterlog.fetch.record_id import RecordId
@@ -23,18 +24,21 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "
 _DURATION = re.compile(r"(?:[0-9]{1,18}(?:\.[0-9]{1,9})?(?:ms|s|m|h|d|w))+")
 _PART = re.compile(r"([0-9.]+)(ms|s|m|h|d|w)")
 _INT64_MAX = 2**63 - 1
-_RECORD_KEYS = {"value", "json", "key", "headers", "delay", "deliver_after", "unique_key"}
+_RECORD_KEYS = {"value", "json", "key", "headers", "delay", "deliver_after", "unique_key", "expires_after"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRecord:
-    """A record to be sent. deliver_after: ms; None: as soon as possible."""
+    """A record to be sent. deliver_after: ms; None: as soon as possible. expires_after: of what does not say so by its
+    last of its headers.
+    """
 
     value: bytes | None
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     deliver_after: int | datetime | None = None
     unique_key: bytes | None = None
+    expires_after: timedelta | None = None
 
     def kind(self) -> tuple[tuple[tuple[str, bytes | None], ...], bool, bool, bool]:
         """Neighbours of one kind can be sent in one call: headers, has a key, has a time, has a unique key."""
@@ -142,7 +146,9 @@ def _json_record(line: bytes, number: int, now_ms: int, default: InputRecord) ->
         return InputRecord(
             value=json_value(row["json"]) if "json" in row else bytes_of(row["value"]),
             key=bytes_of(row["key"]) if "key" in row else default.key,
-            headers=headers_of(row.get("headers") or {}),
+            headers=tuple(
+                expiring(headers_of(row.get("headers") or {}), row.get("expires_after", default.expires_after))
+            ),
             deliver_after=default.deliver_after if due is None else due,
             unique_key=bytes_of(row.get("unique_key")),
         )

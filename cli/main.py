@@ -199,7 +199,9 @@ def create(
 @click.option("--expires-after", type=Duration(), help="How long after it is due it is of use.")
 @click.option("--create", "make", is_flag=True, help="Make store and topic where they are not there.")
 @click.option(
-    "--json-input", is_flag=True, help="Lines are JSON: value or json, key, headers, delay, deliver_after, unique_key."
+    "--json-input",
+    is_flag=True,
+    help="Lines are JSON: value or json, key, headers, delay, deliver_after, unique_key, expires_after.",
 )
 @JSON
 def send(
@@ -241,7 +243,9 @@ def send(
             store.create_topic(topic)
         store.topic(topic)
         due = at if delay is None else store.now_ms() + delay
-        default = InputRecord(value=None, key=None if key is None else encoded(key), deliver_after=due)
+        default = InputRecord(
+            value=None, key=None if key is None else encoded(key), deliver_after=due, expires_after=span
+        )
         if value is not None:
             sent = store.send(
                 topic, encoded(value), key=default.key, deliver_after=default.deliver_after, expires_after=span,
@@ -254,7 +258,7 @@ def send(
         with progress("sending", None) as advance:
             try:
                 for lines in chunks_of_lines(sys.stdin.buffer, 2 * Config().batch_bytes_max):
-                    for sent_now in _send_lines(store, topic, lines, line + 1, default, json_input, on_conflict, span):
+                    for sent_now in _send_lines(store, topic, lines, line + 1, default, json_input, on_conflict):
                         count += sent_now
                         advance(sent_now)
                     line += len(lines)
@@ -271,13 +275,12 @@ def _send_lines(
     default: InputRecord,
     json_input: bool,
     on_conflict: OnConflict,
-    expires_after: timedelta | None,
 ) -> Iterator[int]:
     """Send lines as columns; how many records at a time."""
     if not json_input:
         keys = None if default.key is None else [default.key] * len(lines)
-        due = default.deliver_after
-        yield len(store.send_many(topic, lines, keys=keys, deliver_after=due, expires_after=expires_after))
+        due, span = default.deliver_after, default.expires_after
+        yield len(store.send_many(topic, lines, keys=keys, deliver_after=due, expires_after=span))
         return
     from afterlog.records.times import instant_ms
 
@@ -290,7 +293,6 @@ def _send_lines(
             keys=[record.key for record in group] if has_key else None,
             headers=headers,
             deliver_after=[instant_ms(record.deliver_after or 0) for record in group] if timed else None,
-            expires_after=expires_after,
             unique_keys=[record.unique_key for record in group] if unique else None,
             on_conflict=on_conflict if unique else "raise",
         )

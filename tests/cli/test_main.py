@@ -124,6 +124,33 @@ class TestSendAndReceive:
         assert 1 == result.stderr.count("\n")
         assert "" == run("receive", data, "mail", "--group", "g").stdout
 
+    def test_how_long_it_is_of_use(self, data: Path) -> None:
+        """Of one, of lines, and of lines that say it themselves."""
+        run("send", data, "mail", "one", "--expires-after", "90s")
+        run("send", data, "mail", "--expires-after", "2m", stdin="a\n")
+        given = [
+            {"value": "b"},
+            {"value": "c", "expires_after": 1.5, "headers": {"x": "1"}},
+            {"value": "d", "expires_after": None},
+        ]
+        run("send", data, "mail", "--expires-after", "3m", "--json-input", stdin="\n".join(map(json.dumps, given)))
+        failed = run("send", data, "mail", "--json-input", stdin='{"value": "e", "expires_after": 0}', code=2)
+        assert "line 1: expires_after must be more than 0" in failed.stderr
+        received = rows(run("receive", data, "mail", "--group", "g", "--json"))
+        found = {row["value"]: [name for name, _ in row["headers"]] for row in received}
+        last = ["expires-after"]
+        assert {"one": last, "a": last, "b": last, "c": ["x", *last], "d": []} == found
+
+    def test_an_expiry_of_a_topic(self, data: Path) -> None:
+        run("create", data, "taxis", "--expires-after", "5m", "--on-expiry", "dead_letter")
+        run("alter", data, "taxis", "--expires-after", "10m", "--on-expiry", "drop")
+        with afterlog.open(data) as store:
+            settings = store.topic("taxis").settings
+            assert (600_000, "drop") == (settings.expires_after_ms, settings.on_expiry)
+        run("alter", data, "taxis", "--expires-after", "none")
+        with afterlog.open(data) as store:
+            assert store.topic("taxis").settings.expires_after_ms is None
+
     def test_from_max_and_no_commit(self, data: Path) -> None:
         run("send", data, "mail", stdin="a\nb\nc\n")
         receive = ("receive", data, "mail", "--group", "g")
