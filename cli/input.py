@@ -29,8 +29,8 @@ _RECORD_KEYS = {"value", "json", "key", "headers", "delay", "deliver_after", "un
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRecord:
-    """A record to be sent. deliver_after: ms; None: as soon as possible. expires_after: of what does not say so by its
-    last of its headers.
+    """A record to be sent. deliver_after: ms; None: as soon as possible. expires_after: of a default, for what does not
+    say it itself.
     """
 
     value: bytes | None
