@@ -9,7 +9,11 @@ from afterlog.base.payload import object_of
 from afterlog.fetch.record_id import RecordId
 
 RecordState: TypeAlias = Literal["pending", "due", "cancelled"]
-"""Whether a record is still to come, may have been delivered, or never will be."""
+"""Whether a record is still to come, may have been delivered, or never will be.
+
+"cancelled" from the answer to the cancel on. Lists and counts of what is pending leave it out once that is synced,
+which with a durability of an interval is later.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
