@@ -88,8 +88,9 @@ class TopicSurface(Protocol):
     def partition_count(self) -> int: ...
     @property
     def check_instants(self) -> bool: ...
-    def partition_of(self, key: bytes | None) -> int: ...
-    def checked_partition(self, number: int) -> int: ...
+    def partition_of(self, key: bytes | None, priority: int | None = None) -> int: ...
+    def priority_of(self, partition: int) -> int: ...
+    def checked_partition(self, number: int, priority: int | None = None) -> int: ...
 
 
 class ProducerSurface(Closable, Protocol):
@@ -106,6 +107,7 @@ class ProducerSurface(Closable, Protocol):
         partition: int | None = None,
         check_instants: bool | None = None,
         expires_after: Delay | None = None,
+        priority: int | None = None,
     ) -> Future[RecordId]: ...
     def flush(self) -> None: ...
 
@@ -268,6 +270,11 @@ class StoreSurface(Closable, Protocol):
         lapsed, or "dead_letter", where its reader has dead letters. Nothing looks for what has expired: it is judged
         when its turn comes.
 
+        priorities (1, up to 16): each record has one, from 0 on (`send`), and each has as many partitions, for which
+        `partitions` is rounded up. Where a subscription has due records of several, it hands out those of the highest
+        first; of sixteen one is of a lower one, so that none waits for ever. What comes back for a retry keeps its
+        priority. Order, positions and lag of a partition are what they are elsewhere, and so is what a consumer reads.
+
         check_instants=False takes any deliver_after and timestamp. Else, one before 2001-09-09 or over a century ahead
         is refused, since a mistaken unit leads there (`afterlog.records.times`); 0 is always taken.
 
@@ -366,6 +373,7 @@ class StoreSurface(Closable, Protocol):
         partition: int | None = None,
         check_instants: bool | None = None,
         expires_after: Delay | None = None,
+        priority: int | None = None,
         unique_key: bytes | None = None,
         on_conflict: OnConflict = "raise",
         sequence: ProducerSequence | None = None,
@@ -379,8 +387,12 @@ class StoreSurface(Closable, Protocol):
         later, and drops and counts it then, or moves it to the dead letters, as the topic says (`on_expiry`). It is the
         record's last header, `expires-after`, and goes along with a reschedule. Consumers read it all the same.
 
-        unique_key: of 1 to 1,024 bytes; while the record is pending, no other of the topic has it, or, where
-        `partition` is given, of that partition; else the unique key decides the partition, and not `key`. Where
+        priority: of a topic that has some (`create_topic`), from 0, the default, up; a subscription hands out what is
+        due of a higher one first. It decides the partition together with the key, and so stays with the record; where
+        `partition` is given, that says it.
+
+        unique_key: of 1 to 1,024 bytes; while the record is pending, no other of the topic and its priority has it, or,
+        where `partition` is given, of that partition; else the unique key decides the partition, and not `key`. Where
         another one holds it: on_conflict="raise" raises UniqueKeyConflict, "keep" appends nothing and returns the id
         of that one, "replace" cancels that one and appends this, both or neither. Once a record is due or cancelled
         its key is free; a reschedule takes it along. It is the record's first header, `unique-key`.
@@ -410,6 +422,7 @@ class StoreSurface(Closable, Protocol):
         partition: int | None = None,
         check_instants: bool | None = None,
         expires_after: Delay | None = None,
+        priority: int | None = None,
         unique_keys: Any = None,
         on_conflict: OnConflict = "raise",
         sequence: ProducerSequence | None = None,
@@ -418,10 +431,9 @@ class StoreSurface(Closable, Protocol):
 
         values, keys: a sequence of bytes, an (int64 offsets[n+1], data) pair, or a pyarrow binary column. delay,
         deliver_after: one for all or a column, of datetimes also a Series of pandas or polars or an Arrow array (see
-        `afterlog.records.time_columns`). check_instants: as in `send`. headers,
-        expires_after: the same for every record. timestamps: int64[n] ms, now by default; judged as deliver_after is.
-        All go to `partition`; without one, by the hash of their keys, or, without keys, to one partition, another with
-        each call.
+        `afterlog.records.time_columns`). check_instants: as in `send`. headers, expires_after, priority: the same for
+        every record. timestamps: int64[n] ms, now by default; judged as deliver_after is. All go to `partition`;
+        without one, by the hash of their keys, or, without keys, to one partition, another with each call.
 
         unique_keys: a column as keys are, None for a record without one; on_conflict: as in `send`. A record that is
         kept out has the offset of the one that holds its key, also of one before it in the call; of those that replace
@@ -504,9 +516,9 @@ class StoreSurface(Closable, Protocol):
     def get_unique(self, topic: str, unique_key: bytes, *, partition: int | None = None) -> StoredRecord | None:
         """The pending record that holds a unique key; None where none does.
 
-        As `send` has it: the key decides the partition, unless one is given. Found by the index of unique keys, of
-        which nothing grows in memory. Raises UnknownTopic, UnknownPartition, InvalidTopic where the topic has no unique
-        keys, InvalidRecord, CorruptFile.
+        As `send` has it: the key decides the partition, unless one is given; of several priorities that of the highest.
+        Found by the index of unique keys, of which nothing grows in memory. Raises UnknownTopic, UnknownPartition,
+        InvalidTopic where the topic has no unique keys, InvalidRecord, CorruptFile.
         """
 
     def schedule(

@@ -129,8 +129,8 @@ def _setting(name: str, kind: Any) -> Shape:
     """A setting of a topic in JSON, by its type in `TopicChanges`."""
     if kind is bool:
         return Flag(default=LEFT_OUT)
-    if kind == int | None:
-        return Whole(LEAST.get(name, 0), null=True, default=LEFT_OUT)
+    if kind in (int, int | None):
+        return Whole(LEAST.get(name, 0), null=kind is not int, default=LEFT_OUT)
     if get_origin(kind) is Literal:
         return Text(*get_args(kind), default=LEFT_OUT)
     assert kind == Sequence[str], f"{name}: {kind} has no shape here"
@@ -247,6 +247,7 @@ SEND: Final = HttpOperation(
         "on_conflict": _ON_CONFLICT,
         "check_instants": Flag(default=None),
         "delay": Number(default=None, null=True, about="seconds, of all records"),
+        "priority": Whole(default=None, null=True, about="of all records"),
         "producer_id": Whole(default=None, null=True),
         "producer_epoch": Whole(0, EPOCH_MAX, default=None, null=True),
         "sequence": Whole(0, SEQUENCES - 1, default=None, null=True),
@@ -644,7 +645,7 @@ SHOW_RECORD: Final = HttpOperation(
 COPIED: Final = (
     "max_delay_ms", "retention_ms", "retention_bytes", "check_instants", "segment_ms", "retention_by_subscriptions",
     "backlog_quota_bytes", "backlog_quota_ms", "backlog_quota_policy", "max_pending", "max_bytes",
-    "expires_after_ms", "on_expiry",
+    "expires_after_ms", "on_expiry", "priorities",
 )  # fmt: skip
 """What a topic is made with that comes from elsewhere; from then on it is each cluster's own. Where its segments lie,
 and what interceptors there are, is so from the beginning."""

@@ -26,7 +26,9 @@ from afterlog.records.expiry import expiring
 if TYPE_CHECKING:
     from afterlog.records.batch import Headers
 
-_SENT = frozenset(("value", "key", "headers", "delay", "deliver_after", "partition", "unique_key", "expires_after"))
+_SENT = frozenset(
+    ("value", "key", "headers", "delay", "deliver_after", "partition", "unique_key", "expires_after", "priority")
+)
 OURS = "afterlog-"
 """So names of headers begin that the store writes itself."""
 _NUMBERS = ("partition", "offset", "timestamp", "broker_timestamp", "deliver_after", "due")
@@ -43,6 +45,7 @@ class SentRecord(NamedTuple):
     deliver_after: int | str | None = None
     partition: int | None = None
     unique_key: bytes | None = None
+    priority: int | None = None
 
     def to_row(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -53,7 +56,7 @@ class SentRecord(NamedTuple):
             row["headers"] = _headers(self.headers)
         if self.unique_key is not None:
             row["unique_key"] = text_or_base64(self.unique_key)
-        for name in ("delay", "deliver_after", "partition"):
+        for name in ("delay", "deliver_after", "partition", "priority"):
             if (value := getattr(self, name)) is not None:
                 row[name] = value
         return row
@@ -82,6 +85,7 @@ def sent_record(row: object) -> SentRecord:
             deliver_after=_typed(row, "deliver_after", int | str),
             partition=_typed(row, "partition", int),
             unique_key=bytes_of(row.get("unique_key")),
+            priority=_typed(row, "priority", int),
         )
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidRecord(str(error)) from None

@@ -42,6 +42,7 @@ SENT: Final[dict[str, Any]] = {
         "deliver_after": {"type": ["integer", "string", "null"], "description": "epoch ms, or ISO 8601 with a zone"},
         "partition": {"type": ["integer", "null"], "minimum": 0}, "unique_key": BYTES,
         "expires_after": {"type": ["number", "null"], "description": "seconds from when it is due"},
+        "priority": {"type": ["integer", "null"], "minimum": 0, "description": "of those that the topic has"},
     },
     "required": ["value"],
     "additionalProperties": False,

@@ -24,7 +24,9 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "
 _DURATION = re.compile(r"(?:[0-9]{1,18}(?:\.[0-9]{1,9})?(?:ms|s|m|h|d|w))+")
 _PART = re.compile(r"([0-9.]+)(ms|s|m|h|d|w)")
 _INT64_MAX = 2**63 - 1
-_RECORD_KEYS = {"value", "json", "key", "headers", "delay", "deliver_after", "unique_key", "expires_after"}
+_RECORD_KEYS = {
+    "value", "json", "key", "headers", "delay", "deliver_after", "unique_key", "expires_after", "priority",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +41,12 @@ class InputRecord:
     deliver_after: int | datetime | None = None
     unique_key: bytes | None = None
     expires_after: timedelta | None = None
+    priority: int | None = None
 
-    def kind(self) -> tuple[tuple[tuple[str, bytes | None], ...], bool, bool, bool]:
-        """Neighbours of one kind can be sent in one call: headers, has a key, has a time, has a unique key."""
-        return self.headers, self.key is not None, self.deliver_after is not None, self.unique_key is not None
+    def kind(self) -> tuple[tuple[tuple[str, bytes | None], ...], bool, bool, bool, int | None]:
+        """Neighbours of one kind can be sent in one call: headers, has key, time and unique key, priority."""
+        timed = self.deliver_after is not None
+        return self.headers, self.key is not None, timed, self.unique_key is not None, self.priority
 
 
 def duration_ms(text: str) -> int:
@@ -151,9 +155,16 @@ def _json_record(line: bytes, number: int, now_ms: int, default: InputRecord) ->
             ),
             deliver_after=default.deliver_after if due is None else due,
             unique_key=bytes_of(row.get("unique_key")),
+            priority=_whole(row.get("priority", default.priority)),
         )
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidRecord(f"line {number}: {error}") from None
+
+
+def _whole(priority: Any) -> int | None:
+    if priority is None or (isinstance(priority, int) and not isinstance(priority, bool)):
+        return priority
+    raise ValueError(f"a priority is a whole number, not {priority!r:.60}")
 
 
 def _deliver_after(delay: Any, deliver_after: Any, now_ms: int) -> int | datetime | None:

@@ -129,6 +129,8 @@ def cli() -> None:
 )
 @click.option("--max-pending", type=click.IntRange(0), help="So many may not be due; then none is taken.")
 @click.option("--max-bytes", type=click.IntRange(0), help="So large a partition's logs may be; then none is taken.")
+@click.option("--priorities", type=click.IntRange(1), default=1, show_default=True,
+              help="Of so many, from 0 on, a record has one; each has as many partitions.")  # fmt: skip
 @click.option("--expires-after", type=Duration(), help="How long after they are due records are of use.")
 @click.option("--on-expiry", type=click.Choice(["drop", "dead_letter"]), default="drop", show_default=True,
               help="What becomes of them then.")  # fmt: skip
@@ -152,6 +154,7 @@ def create(
     backlog_quota_policy: BacklogQuotaPolicy,
     max_pending: int | None,
     max_bytes: int | None,
+    priorities: int,
     expires_after: int | None,
     on_expiry: OnExpiry,
 ) -> None:
@@ -176,6 +179,7 @@ def create(
             backlog_quota_policy=backlog_quota_policy,
             max_pending=max_pending,
             max_bytes=max_bytes,
+            priorities=priorities,
             expires_after_ms=expires_after,
             on_expiry=on_expiry,
         )
@@ -197,11 +201,14 @@ def create(
     help="Where another pending record has the unique key: fail, keep that one, or replace it.",
 )
 @click.option("--expires-after", type=Duration(), help="How long after it is due it is of use.")
+@click.option(
+    "--priority", type=click.IntRange(0), help="Of those that the topic has; what is due of a higher goes first."
+)
 @click.option("--create", "make", is_flag=True, help="Make store and topic where they are not there.")
 @click.option(
     "--json-input",
     is_flag=True,
-    help="Lines are JSON: value or json, key, headers, delay, deliver_after, unique_key, expires_after.",
+    help="Lines are JSON: value or json, key, headers, delay, deliver_after, unique_key, expires_after, priority.",
 )
 @JSON
 def send(
@@ -214,6 +221,7 @@ def send(
     unique_key: str | None,
     on_conflict: OnConflict,
     expires_after: int | None,
+    priority: int | None,
     make: bool,
     json_input: bool,
     as_json: bool,
@@ -244,12 +252,14 @@ def send(
         store.topic(topic)
         due = at if delay is None else store.now_ms() + delay
         default = InputRecord(
-            value=None, key=None if key is None else encoded(key), deliver_after=due, expires_after=span
-        )
+            value=None, key=None if key is None else encoded(key), deliver_after=due, expires_after=span,
+            priority=priority,
+        )  # fmt: skip
         if value is not None:
             sent = store.send(
                 topic, encoded(value), key=default.key, deliver_after=default.deliver_after, expires_after=span,
-                unique_key=None if unique_key is None else encoded(unique_key), on_conflict=on_conflict,
+                priority=priority, unique_key=None if unique_key is None else encoded(unique_key),
+                on_conflict=on_conflict,
             )  # fmt: skip
             row = {"topic": sent.topic, "partition": sent.partition, "offset": sent.offset}
             click.echo(json_line(row) if as_json else str(sent))
@@ -280,12 +290,15 @@ def _send_lines(
     if not json_input:
         keys = None if default.key is None else [default.key] * len(lines)
         due, span = default.deliver_after, default.expires_after
-        yield len(store.send_many(topic, lines, keys=keys, deliver_after=due, expires_after=span))
+        sent = store.send_many(
+            topic, lines, keys=keys, deliver_after=due, expires_after=span, priority=default.priority
+        )
+        yield len(sent)
         return
     from afterlog.records.times import instant_ms
 
     records = json_records(lines, first_line, store.clock.now_ms(), default)
-    for (headers, has_key, timed, unique), alike in groupby(records, key=InputRecord.kind):
+    for (headers, has_key, timed, unique, priority), alike in groupby(records, key=InputRecord.kind):
         group = list(alike)
         offsets = store.send_many(
             topic,
@@ -295,6 +308,7 @@ def _send_lines(
             deliver_after=[instant_ms(record.deliver_after or 0) for record in group] if timed else None,
             unique_keys=[record.unique_key for record in group] if unique else None,
             on_conflict=on_conflict if unique else "raise",
+            priority=priority,
         )
         yield len(offsets)
 

@@ -31,7 +31,6 @@ from afterlog.client.lanes import SEQUENCES
 from afterlog.client.sent import has_arrow, records_request, seconds_of
 from afterlog.client.served_topic import ServedTopic
 from afterlog.fetch.record_id import RecordId
-from afterlog.produce.topic import partitions_of_keys
 from afterlog.records.batch import decode_own_headers, encode_headers
 from afterlog.records.columns import Bools, Int64Array, Ragged
 from afterlog.records.encode import RecordColumns, ragged, same_headers, take_ragged, timestamp_column
@@ -134,11 +133,16 @@ class Columnar:
         )
 
     def sends(
-        self, target: ServedTopic, partition: int | None, check: bool | None, sequence: Numbered | None = None
+        self,
+        target: ServedTopic,
+        partition: int | None,
+        check: bool | None,
+        sequence: Numbered | None = None,
+        priority: int | None = None,
     ) -> Steps[Int64Array]:
-        """Send all, a part after the other; their offsets, int64[n]."""
+        """Send all, a part after the other; their offsets, int64[n]. priority: where no partition is named."""
         offsets = np.empty(len(self), np.int64)
-        for number, rows in self._rows_of(target, partition):
+        for number, rows in self._rows_of(target, partition, priority):
             whole = self if len(rows) == len(self) else self.take(rows)
             for start, stop in whole._parts():
                 part = whole if stop - start == len(whole) else whole.take(np.arange(start, stop))
@@ -149,21 +153,25 @@ class Columnar:
                 offsets[rows[start:stop]] = yield asked
         return offsets
 
-    def unique_call(self, topic: str, partition: int | None, check: bool | None, on_conflict: str) -> Call[Int64Array]:
+    def unique_call(
+        self, topic: str, partition: int | None, check: bool | None, on_conflict: str, priority: int | None = None
+    ) -> Call[Int64Array]:
         """All in one request, that is not made twice."""
         body = self._stream()
-        query = {"partition": partition, "check_instants": check, "on_conflict": on_conflict}
+        query = {"partition": partition, "check_instants": check, "on_conflict": on_conflict, "priority": priority}
         return Call(request=_columns_request(topic, body, query), read=_offsets, again=False)
 
-    def _rows_of(self, target: ServedTopic, partition: int | None) -> list[tuple[int, Int64Array]]:
+    def _rows_of(
+        self, target: ServedTopic, partition: int | None, priority: int | None
+    ) -> list[tuple[int, Int64Array]]:
         every = np.arange(len(self))
         if partition is not None:
             return [(partition, every)]
         if self.keys is None or target.partition_count == 1:
-            return [(target.partition_of(None), every)]
+            return [(target.partition_of(None, priority), every)]
         if self.key_valid is not None and not bool(self.key_valid.all()):
             raise InvalidRecord("a record has no key: name the partition, or give every key")
-        numbers = partitions_of_keys(self.keys, target.partition_count)
+        numbers = target.partitioner.partitions_of(self.keys, priority)
         return [(number, np.flatnonzero(numbers == number)) for number in np.unique(numbers).tolist()]
 
     def _parts(self) -> Iterator[tuple[int, int]]:

@@ -50,11 +50,11 @@ class ServedTarget:
     def checks_instants(self, asked: bool | None) -> bool:
         return self._topic.checks_instants(asked)
 
-    def partition_of(self, key: bytes | None) -> int:
-        return self._topic.partition_of(key)
+    def partition_of(self, key: bytes | None, priority: int | None = None) -> int:
+        return self._topic.partition_of(key, priority)
 
-    def checked_partition(self, number: int) -> int:
-        return self._topic.checked_partition(number)
+    def checked_partition(self, number: int, priority: int | None = None) -> int:
+        return self._topic.checked_partition(number, priority)
 
     def record_ids(self, number: int, offsets: Int64Array) -> list[RecordId]:
         return [RecordId(self._topic.name, number, offset) for offset in offsets.tolist()]

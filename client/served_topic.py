@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from afterlog.base.arguments import flag
-from afterlog.base.errors import UnknownPartition
+from afterlog.records.partitioner import Partitioner
 
 if TYPE_CHECKING:
     from afterlog.log.topic_settings import TopicSettings
@@ -22,8 +20,7 @@ class ServedTopic:
         self.name: str = row["name"]
         self._row = dict(row)
         self.partition_count: int = row["partitions"]
-        self._next = 0
-        self._lock = threading.Lock()
+        self.partitioner = Partitioner(self.name, self.partition_count, row.get("priorities", 1))
 
     @property
     def settings(self) -> TopicSettings:
@@ -44,21 +41,19 @@ class ServedTopic:
     def checks_instants(self, asked: bool | None) -> bool:
         return self.check_instants if asked is None else flag("check_instants", asked)
 
-    def partition_of(self, key: bytes | None) -> int:
-        """Where a record of this key goes, as an embedded store has it; without a key the partitions in turn."""
-        if self.partition_count == 1:
+    def partition_of(self, key: bytes | None, priority: int | None = None) -> int:
+        """Where a record of this key and priority goes, as an embedded store has it. Raises InvalidRecord."""
+        if priority is None and self.partition_count == 1:
             return 0
-        if key is not None:
-            return zlib.crc32(key) % self.partition_count
-        with self._lock:
-            self._next = (self._next + 1) % self.partition_count
-            return self._next
+        return self.partitioner.partition_of(key, priority)
 
-    def checked_partition(self, number: int) -> int:
-        """`number` itself. Raises UnknownPartition."""
-        if not isinstance(number, int) or not 0 <= number < self.partition_count:
-            raise UnknownPartition(f"{self.name} has the partitions 0 to {self.partition_count - 1}, not {number!r}")
-        return number
+    def checked_partition(self, number: int, priority: int | None = None) -> int:
+        """`number` itself. Raises UnknownPartition, and InvalidArgument where a priority is named with it."""
+        return self.partitioner.checked_partition(number, priority)
+
+    def priority_of(self, partition: int) -> int:
+        """Of the records of a partition. Raises UnknownPartition."""
+        return self.partitioner.priority_of(partition)
 
     def __repr__(self) -> str:
         return f"<Topic {self.name}, {self.partition_count} partitions, served>"

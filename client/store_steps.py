@@ -160,16 +160,18 @@ class StoreSteps:
         partition: int | None = None,
         check_instants: bool | None = None,
         expires_after: Delay | None = None,
+        priority: int | None = None,
         unique_key: bytes | None = None,
         on_conflict: OnConflict = "raise",
         sequence: ProducerSequence | None = None,
     ) -> Steps[RecordId]:
         record = sent_record(value, key, expiring(headers, expires_after), delay, deliver_after, unique_key)
         check = None if check_instants is None else flag("check_instants", check_instants)
+        chosen = None if partition is None else _partition(partition, priority)
         if unique_key is not None or on_conflict != "raise":
             _check_unnumbered(sequence)
-            return (yield from self._unique(topic, record.to_row(), partition, check, on_conflict))
-        chosen = None if partition is None else _partition(partition)
+            row = record._replace(priority=priority).to_row()
+            return (yield from self._unique(topic, row, partition, check, on_conflict))
         row = record.to_row()
         if sequence is not None:
             numbered = self._sending(topic, _numbered(sequence, chosen), [row], check)
@@ -178,7 +180,7 @@ class StoreSteps:
             return one
         for last in (False, True):
             target = yield from self._target(topic)
-            number = target.partition_of(record.key) if chosen is None else chosen
+            number = target.partition_of(record.key, priority) if chosen is None else chosen
             try:
                 [sent] = yield self._sending(target.name, number, [row], check)
             except (UnknownPartition, UnknownTopic):
@@ -202,6 +204,7 @@ class StoreSteps:
         partition: int | None = None,
         check_instants: bool | None = None,
         expires_after: Delay | None = None,
+        priority: int | None = None,
         unique_keys: Any = None,
         on_conflict: OnConflict = "raise",
         sequence: ProducerSequence | None = None,
@@ -215,19 +218,19 @@ class StoreSteps:
             self.server_time.now_ms(),
         )  # fmt: skip
         check = None if check_instants is None else flag("check_instants", check_instants)
-        chosen = None if partition is None else _partition(partition)
+        chosen = None if partition is None else _partition(partition, priority)
         if sequence is not None:
             _check_unnumbered(sequence if unique_keys is not None else None)
             _numbered(sequence, chosen)
         if unique_keys is not None:
             _check_way(on_conflict)
-            asked = columns.unique_call(topic, chosen, check, on_conflict)
+            asked = columns.unique_call(topic, chosen, check, on_conflict, priority)
             offsets: Int64Array = yield asked
             return offsets
         target = yield from self._target(topic)
         if not len(columns):
             return columns.no_offsets()
-        return (yield from columns.sends(target, chosen, check, sequence))
+        return (yield from columns.sends(target, chosen, check, sequence, priority))
 
     # What is scheduled.
 
@@ -595,9 +598,11 @@ def _number(value: Any) -> Any:
         return value
 
 
-def _partition(number: Any) -> int:
+def _partition(number: Any, priority: int | None = None) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 31:
         raise UnknownPartition(f"partitions are numbered from 0; there is none {number!r:.100}")
+    if priority is not None:
+        raise InvalidArgument("a partition or a priority, not both: what is in a partition is of one priority")
     return number
 
 

@@ -31,12 +31,14 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kombu.transport import TRANSPORT_ALIASES, virtual
+from kombu.transport.base import to_rabbitmq_queue_arguments
 
 from afterlog.base.errors import AfterlogError, InvalidTopic, ServerUnavailable, StoreClosed, UnknownTopic
 from afterlog.base.locks import Condition, Thread
 from afterlog.fetch.positions import LATEST
 from afterlog.integrations.places import StoreHandle, made
 from afterlog.integrations.queue_names import NAME_MAX, topic_of
+from afterlog.log.topic_settings import PRIORITIES_MAX
 from afterlog.records.unique_key import KEY_BYTES_MAX
 from afterlog.subscription.policy import RetryPolicy
 
@@ -81,8 +83,7 @@ class Handed(NamedTuple):
     @property
     def priority(self) -> int:
         """As with RabbitMQ the highest first."""
-        priority = self.message["properties"].get("priority")
-        return priority if isinstance(priority, int) else 0
+        return _priority(self.message)
 
 
 class QoS(virtual.QoS):  # type: ignore[misc]
@@ -200,6 +201,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         self._wait_s = 0.0
         """That the next `basic_get` waits."""
         self._made: set[str] = set()
+        self._priorities: dict[str, int] = {}
+        """Of the topics that are made; their owners may have given them others than were asked for."""
         self._tables: dict[str, tuple[float, list[Any]]] = {}
         """Bindings of an exchange in all processes, and when they were read."""
 
@@ -207,11 +210,14 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
     def _put(self, queue: str, message: dict[str, Any], **options: Any) -> None:
         due, message = _taken_out(message)
+        topic = self._queue_topic(queue)
         asked: dict[str, Any] = {"deliver_after": due, "expires_after": self._use(message, due)}
+        if self._priorities[topic] > 1:
+            asked["priority"] = min(max(_priority(message), 0), self._priorities[topic] - 1)
         task_id = message.get("headers", {}).get("id")
         if due is not None and isinstance(task_id, str) and task_id:  # by which a revoke finds it, while it waits
             asked |= {"unique_key": _task_key(task_id), "on_conflict": "keep"}
-        self._send(self._queue_topic(queue), _to_bytes(message), **asked)
+        self._send(topic, _to_bytes(message), **asked)
 
     def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **options: Any) -> None:
         self._send(self._fanout_topic(exchange), _to_bytes(message))
@@ -330,9 +336,17 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
     # Queues and exchanges.
 
+    def prepare_queue_arguments(self, arguments: dict[str, Any], **options: Any) -> dict[str, Any]:
+        """A queue's own options as RabbitMQ has them: its `max_priority` as `x-max-priority`."""
+        prepared: dict[str, Any] = to_rabbitmq_queue_arguments(arguments, **options)
+        return prepared
+
     def _new_queue(self, queue: str, **options: Any) -> None:
         if options.get("auto_delete") or options.get("exclusive"):
             self.connection.passing.add(queue)
+        most = (options.get("arguments") or {}).get("x-max-priority")
+        if isinstance(most, int) and most > 0:
+            self.connection.max_priorities[queue] = min(most, PRIORITIES_MAX - 1)
 
     def _has_queue(self, queue: str, **options: Any) -> bool:
         return queue in self.connection.fanout or self._is_there(self._name(queue))
@@ -448,7 +462,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     def _queue_topic(self, queue: str) -> str:
         if queue in self.connection.passing:
             return self._topic(self._name(queue), retention_ms=HOUR_MS)
-        return self._topic(self._name(queue), retention_by_subscriptions=True)
+        priorities = self.connection.max_priorities.get(queue, 0) + 1
+        return self._topic(self._name(queue), retention_by_subscriptions=True, priorities=priorities)
 
     def _fanout_topic(self, exchange: str) -> str:
         return self._topic(topic_of(f"{self.prefix}-fanout.", exchange), retention_ms=HOUR_MS)
@@ -467,7 +482,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
     def _topic(self, name: str, **settings: Any) -> str:
         if name not in self._made:
-            self._made.add(made(self._store(), name, **settings))
+            made(self._store(), name, **settings)
+            self._priorities[name] = self._store().topic(name).settings.priorities
+            self._made.add(name)
         return name
 
 
@@ -490,6 +507,8 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         """Queues that are bound to a fanout exchange, and its topic."""
         self.passing: set[str] = set()
         """Queues that go with their connection."""
+        self.max_priorities: dict[str, int] = {}
+        """Of the queues that are declared with `x-max-priority`."""
         self._handed: list[Handed] = []
         self._error: Exception | None = None
         options = client.transport_options
@@ -609,6 +628,11 @@ def _task_key(task_id: str) -> bytes:
 
 def _to_bytes(said: Any) -> bytes:
     return json.dumps(said, separators=(",", ":")).encode()
+
+
+def _priority(message: dict[str, Any]) -> int:
+    priority = message["properties"].get("priority")
+    return priority if isinstance(priority, int) else 0
 
 
 def _binding(exchange: str, said: Iterable[Any]) -> bytes:

@@ -15,7 +15,7 @@ _LOCAL_RETENTION = ("local_retention_ms", "local_retention_bytes")
 _BACKLOG = ("retention_by_subscriptions", "backlog_quota_bytes", "backlog_quota_ms", "backlog_quota_policy")
 _WHERE_SET = (
     "remote_storage_enable", *_LOCAL_RETENTION, "check_instants", "foreign", "interceptors", "segment_ms", *_BACKLOG,
-    "max_pending", "max_bytes", "expires_after_ms", "on_expiry", "topic_id",
+    "max_pending", "max_bytes", "expires_after_ms", "on_expiry", "priorities", "topic_id",
 )  # fmt: skip
 """A document has these where they are not what they are by default: it may be older than they are."""
 
@@ -29,6 +29,8 @@ SHARES = 8
 """Retention takes whole segments: so many of them make up what may stay, about. Larger: less too much, more files."""
 LEAST_SEGMENT_MS = 60_000
 """Retention by time seals no younger segments of its own accord."""
+PRIORITIES_MAX = 16
+"""Each has its own partitions."""
 ACKED_SEGMENT_MS = 600_000
 """Nor retention by subscriptions: until a segment that is never idle is freed."""
 REMOTE_SEGMENT_MS = 3_600_000
@@ -72,6 +74,9 @@ class TopicSettings:
     expires_after_ms: int | None = None
     """A subscription hands out no record later than so long after it was due; of one that says less itself, that."""
     on_expiry: OnExpiry = "drop"
+    priorities: int = 1
+    """Of so many, from 0 on, a record has one, and goes to a partition of it (`records/partitioner.py`): the partitions
+    are a multiple of it. What is due of a higher one goes first."""
     topic_id: str | None = field(default=None, compare=False)
     """Kafka's word (KIP-516): 32 hex digits by which a topic is known from an earlier one of its name. None: it was
     made before topics had one."""
@@ -144,11 +149,14 @@ class TopicChanges(TypedDict, total=False):
     max_bytes: int | None
     expires_after_ms: int | None
     on_expiry: OnExpiry
+    priorities: int
     interceptors: Sequence[str]
 
 
-LEAST = {"partitions": 1, "segment_ms": 1, "expires_after_ms": 1}
+LEAST = {"partitions": 1, "segment_ms": 1, "expires_after_ms": 1, "priorities": 1}
 """Of the numbers; the others may be 0."""
+_NEEDED = ("partitions", "priorities")
+"""These are numbers; the others may be None."""
 _DEFAULT = TopicSettings()
 FOREIGN = TopicSettings(remote_storage_enable=True, foreign=True)
 """Of a Kafka broker's log in object storage; such topics differ by their partitions alone."""
@@ -158,13 +166,17 @@ def checked(settings: TopicSettings) -> TopicSettings:
     """`settings` themselves. Raises InvalidTopic where one cannot be, or two contradict each other."""
     for name in (
         "partitions", "max_delay_ms", "retention_ms", "retention_bytes", *_LOCAL_RETENTION, "segment_ms",
-        "backlog_quota_bytes", "backlog_quota_ms", "max_pending", "max_bytes", "expires_after_ms",
+        "backlog_quota_bytes", "backlog_quota_ms", "max_pending", "max_bytes", "expires_after_ms", "priorities",
     ):  # fmt: skip
         value, least = getattr(settings, name), LEAST.get(name, 0)
-        if value is None and name != "partitions":
+        if value is None and name not in _NEEDED:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise InvalidTopic(f"{name} must be an integer of at least {least}, not {value!r}")
+    if settings.priorities > PRIORITIES_MAX:
+        raise InvalidTopic(f"there are up to {PRIORITIES_MAX} priorities, not {settings.priorities}")
+    if settings.partitions % settings.priorities:
+        raise InvalidTopic(f"{settings.partitions} partitions are no multiple of {settings.priorities} priorities")
     for name in ("check_instants", "foreign", "retention_by_subscriptions"):
         if not isinstance(getattr(settings, name), bool):
             raise InvalidTopic(f"{name} must be True or False, not {getattr(settings, name)!r}")
@@ -198,7 +210,7 @@ def checked(settings: TopicSettings) -> TopicSettings:
 def asked_settings(partitions: int, delayed: bool, options: Mapping[str, Any]) -> TopicSettings:
     """What a caller asks for in `TopicChanges`, checked. Raises InvalidTopic, WrongType."""
     asked = asked_values(options, TopicChanges.__annotations__)
-    return checked(TopicSettings(partitions=partitions, delayed=flag("delayed", delayed), **asked))
+    return checked(_rounded(TopicSettings(partitions=partitions, delayed=flag("delayed", delayed), **asked)))
 
 
 def altered(settings: TopicSettings, options: Mapping[str, Any], partitions: int | None = None) -> TopicSettings:
@@ -208,14 +220,23 @@ def altered(settings: TopicSettings, options: Mapping[str, Any], partitions: int
     """
     if settings.foreign:
         raise InvalidTopic("a Kafka broker's log is only read: change its topic there")
-    changed = checked(replace(settings, **asked_values(options, TopicChanges.__annotations__)))
+    asked = asked_values(options, TopicChanges.__annotations__)
     if partitions is not None:
-        changed = checked(replace(changed, partitions=partitions))
+        asked["partitions"] = partitions
+    changed = checked(_rounded(replace(settings, **asked)))
     if changed.partitions < settings.partitions:
         raise InvalidTopic(f"partitions can be added, and not taken away: there are {settings.partitions}")
     if settings.remote_storage_enable and not changed.remote_storage_enable:
         raise InvalidTopic("what is in object storage may be nowhere else: delete the topic, or leave it there")
     return changed
+
+
+def _rounded(settings: TopicSettings) -> TopicSettings:
+    """With as many partitions more as make each priority have the same."""
+    numbers = settings.partitions, settings.priorities
+    if not all(type(each) is int and each > 0 for each in numbers):  # `checked` says what they are
+        return settings
+    return replace(settings, partitions=settings.partitions + -settings.partitions % settings.priorities)
 
 
 def asked_values(options: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:

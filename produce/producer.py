@@ -69,9 +69,9 @@ class Target(Protocol[IdOf]):
 
     def checks_instants(self, asked: bool | None) -> bool: ...
 
-    def partition_of(self, key: bytes | None) -> int: ...
+    def partition_of(self, key: bytes | None, priority: int | None = None) -> int: ...
 
-    def checked_partition(self, number: int) -> int: ...
+    def checked_partition(self, number: int, priority: int | None = None) -> int: ...
 
     def append(self, number: int, columns: RecordColumns) -> Int64Array: ...
 
@@ -188,6 +188,7 @@ class Producer(Generic[Id]):
         partition: int | None = None,
         check_instants: bool | None = None,
         expires_after: Delay | None = None,
+        priority: int | None = None,
         unique_key: bytes | None = None,
         on_conflict: OnConflict = _RAISE,
     ) -> Future[Id]:
@@ -219,7 +220,10 @@ class Producer(Generic[Id]):
                 f"a record of {size} bytes does not fit into batch_bytes_max ({self._batch_bytes_max})"
             )
         by = key if asked_claim is None else asked_claim[0]
-        number = self._target.partition_of(by) if partition is None else self._target.checked_partition(partition)
+        if partition is None:
+            number = self._target.partition_of(by, priority)
+        else:
+            number = self._target.checked_partition(partition, priority)
         future = SendFuture[Id]()
         with self._changed:
             while not self._closed and sum(map(_SIZE, self._buffers.values())) > BUFFERED_BYTES_MAX:

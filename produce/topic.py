@@ -7,20 +7,20 @@ made for the first reader. So who only sends loads nothing of `fetch`.
 from __future__ import annotations
 
 import threading
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from afterlog.base.arguments import flag
-from afterlog.base.errors import InvalidRecord, InvalidTopic, TopicDeleted, UniqueKeyConflict, UnknownPartition
+from afterlog.base.errors import InvalidRecord, InvalidTopic, TopicDeleted, UniqueKeyConflict
 from afterlog.fetch.record_id import RecordId
 from afterlog.log.interceptors import interceptors_of
 from afterlog.log.partition_log import PartitionLog
 from afterlog.log.topic_settings import TopicSettings
-from afterlog.records.columns import Int64Array, Ragged
+from afterlog.records.columns import Int64Array
 from afterlog.records.encode import Batches, RecordColumns, encode, ragged
+from afterlog.records.partitioner import Partitioner
 from afterlog.records.single import SingleRecord
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ class Topic:
         self._open_log = open_log
         self._usable = usable
         self._opening = threading.Lock()
-        self._next = 0
-        self._lock = threading.Lock()
+        self._partitioner = Partitioner(name, settings.partitions, settings.priorities)
         self._deleted = False
 
     @property
@@ -85,6 +84,7 @@ class Topic:
             for log in self.opened_logs.values():
                 made = log.context.interceptors if is_same else interceptors_of(self.name, settings.interceptors)
                 log.alter(settings, made)
+            self._partitioner = Partitioner(self.name, settings.partitions, settings.priorities)
             self.settings = settings
 
     def delete(self) -> None:
@@ -99,11 +99,15 @@ class Topic:
         with self._opening:
             pass
 
-    def checked_partition(self, number: int) -> int:
-        """`number` itself. Raises UnknownPartition."""
-        if not isinstance(number, int) or not 0 <= number < len(self._logs):
-            raise UnknownPartition(f"{self.name} has the partitions 0 to {len(self._logs) - 1}, not {number!r}")
-        return number
+    def checked_partition(self, number: int, priority: int | None = None) -> int:
+        """`number` itself. Raises UnknownPartition, and InvalidArgument where a priority is named with it."""
+        if priority is None and isinstance(number, int) and 0 <= number < len(self._logs):
+            return number
+        return self._partitioner.checked_partition(number, priority)
+
+    def priority_of(self, partition: int) -> int:
+        """Of the records of a partition. Raises UnknownPartition."""
+        return self._partitioner.priority_of(partition)
 
     @property
     def origin(self) -> str:
@@ -199,24 +203,21 @@ class Topic:
             log = self._logs[number] = self._open_log(number)
         return log
 
-    def partition_of(self, key: bytes | None) -> int:
-        """Where a record of this key goes: by the CRC-32 of the key, as librdkafka's `consistent` partitioner.
-
-        Records without a key take the partitions in turn.
-        """
-        if len(self._logs) == 1:
+    def partition_of(self, key: bytes | None, priority: int | None = None) -> int:
+        """Where a record of this key and priority goes (`records/partitioner.py`). Raises InvalidRecord."""
+        if priority is None and len(self._logs) == 1:
             return 0
-        if key is not None:
-            return zlib.crc32(key) % len(self._logs)
-        with self._lock:
-            self._next = (self._next + 1) % len(self._logs)
-            return self._next
+        return self._partitioner.partition_of(key, priority)
 
-    def partitions_of(self, columns: RecordColumns) -> Int64Array:
+    def partitions_of(self, columns: RecordColumns, priority: int | None = None) -> Int64Array:
         """`partition_of` for the keys of records, int64[n]. Without a key it is unclear which: InvalidRecord."""
         if columns.keys is None or not (columns.key_valid is None or bool(columns.key_valid.all())):
             raise InvalidRecord("a record has no key: name the partition, or give every key")
-        return partitions_of_keys(columns.keys, len(self._logs))
+        return self._partitioner.partitions_of(columns.keys, priority)
+
+    def partitions_for(self, key: bytes) -> list[int]:
+        """Where records of this key may be: a partition of each priority, the highest first."""
+        return self._partitioner.partitions_for(key)
 
     def pending(self, limit: int, key: bytes | None, numbers: Iterable[int]) -> list[ScheduledRecord]:
         """The next `limit` pending records of some partitions, ordered by (due, partition, offset)."""
@@ -302,20 +303,25 @@ class Topic:
         return offset
 
     def append_unique(
-        self, columns: RecordColumns, keys: list[bytes | None], on_conflict: OnConflict, partition: int | None
+        self,
+        columns: RecordColumns,
+        keys: list[bytes | None],
+        on_conflict: OnConflict,
+        partition: int | None,
+        priority: int | None = None,
     ) -> Int64Array:
         """Append records, each with its unique key in its headers, to a partition, or each to that of its unique key.
 
-        Those without one then go by their keys. Raises UniqueKeyConflict; where that is found before anything is
-        written, nothing is. Another thread that takes a key meanwhile may make it so late that other partitions have
-        theirs.
+        Those without one then go by their keys, and all to partitions of one priority. Raises UniqueKeyConflict; where
+        that is found before anything is written, nothing is. Another thread that takes a key meanwhile may make it so
+        late that other partitions have theirs.
         """
         from afterlog.produce.unique_send import held_by, send_columns
 
-        if partition is not None or len(self._logs) == 1:
+        if partition is not None or (len(self._logs) == 1 and priority is None):
             rows_of = {0 if partition is None else partition: np.arange(len(columns))}
         else:
-            numbers = self.partitions_of_unique(columns, keys)
+            numbers = self.partitions_of_unique(columns, keys, priority)
             rows_of = {number: np.flatnonzero(numbers == number) for number in np.unique(numbers).tolist()}
         parts = [
             (number, rows, columns if len(rows) == len(columns) else columns.take(rows), [keys[row] for row in rows])
@@ -340,12 +346,14 @@ class Topic:
         has = f"{holder} is pending, and holds" if other_row is None else f"record {int(rows[other_row])} has"
         raise UniqueKeyConflict(f"{has} the unique key {keys[row]!r:.100} of record {row} of the call", record=holder)
 
-    def partitions_of_unique(self, columns: RecordColumns, keys: list[bytes | None]) -> Int64Array:
+    def partitions_of_unique(
+        self, columns: RecordColumns, keys: list[bytes | None], priority: int | None = None
+    ) -> Int64Array:
         """Where each of the records goes: by its unique key, without one by its key. InvalidRecord without either."""
         rows = [row for row, key in enumerate(keys) if key is None]
-        numbers = partitions_of_keys(ragged([key or b"" for key in keys])[0], len(self._logs))
+        numbers = self._partitioner.partitions_of(ragged([key or b"" for key in keys])[0], priority)
         if rows:
-            numbers[rows] = self.partitions_of(columns.take(np.array(rows)))
+            numbers[rows] = self.partitions_of(columns.take(np.array(rows)), priority)
         return numbers
 
     def check_record(self, number: int, record: SingleRecord) -> None:
@@ -359,9 +367,9 @@ class Topic:
         """Raises what an append of them to a partition would: RecordTooLarge, and as `PartitionLog.check_asked`."""
         self._checked(number, columns)
 
-    def append_by_key(self, columns: RecordColumns) -> Int64Array:
+    def append_by_key(self, columns: RecordColumns, priority: int | None = None) -> Int64Array:
         """Append records, each to the partition of its key; their offsets there, int64[n], in the order given."""
-        numbers = self.partitions_of(columns)
+        numbers = self.partitions_of(columns, priority)
         offsets = np.empty(len(columns), np.int64)
         rows_of = {number: np.flatnonzero(numbers == number) for number in np.unique(numbers).tolist()}
         checked = {number: self._checked(number, columns.take(rows)) for number, rows in rows_of.items()}
@@ -383,13 +391,6 @@ class Topic:
         for part in () if any_size else parts:
             log.check_batches(part)
         return _Appendable(log, parts, order)
-
-
-def partitions_of_keys(keys: Ragged, count: int) -> Int64Array:
-    """`Topic.partition_of` each key, of `count` partitions, int64[n]."""
-    offsets, data = keys
-    each = map(memoryview(data).__getitem__, map(slice, offsets[:-1].tolist(), offsets[1:].tolist()))
-    return np.fromiter(map(zlib.crc32, each), np.int64, len(offsets) - 1) % count
 
 
 class _Appendable(NamedTuple):

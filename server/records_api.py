@@ -95,7 +95,10 @@ def _single(
 ) -> tuple[int, SingleRecord]:
     """One record, and where it goes. Raises as `store.send` does."""
     number = _named(sent.partition, partition)
-    number = topic.partition_of(sent.key) if number is None else topic.checked_partition(number)
+    if number is None:
+        number = topic.partition_of(sent.key, sent.priority)
+    else:
+        topic.checked_partition(number, sent.priority)
     asked = asked_ms(now_ms, sent.delay, sent.deliver_after, check_instants=check)
     return number, SingleRecord(sent.value, sent.key, header_section(sent.headers), now_ms, asked)
 
@@ -118,13 +121,18 @@ async def _send_rows(
     """Records of one call: all that go to one partition in one append, and checked everywhere before any is written."""
     now_ms = topic.log_now_ms(served.store.now_ms())
     unique = any(row.unique_key is not None for row in rows)
-    turn = topic.partition_of(None) if partition is None and rows else 0
+    turns = dict[int | None, int]()
+    """By priority."""
 
     def each() -> list[tuple[int, SingleRecord]]:
         placed = []
         for row in rows:
             named = _named(row.partition, partition)
-            placed.append(_single(topic, row, now_ms, turn if named is None and row.key is None else named, check))
+            if named is None and row.key is None:
+                if row.priority not in turns:
+                    turns[row.priority] = topic.partition_of(None, row.priority)
+                named, row = turns[row.priority], row._replace(priority=None)
+            placed.append(_single(topic, row, now_ms, named, check))
         return placed
 
     is_long = len(rows) > FEW_ROWS
@@ -142,10 +150,12 @@ async def _send_unique(
     partition: int | None, on_conflict: str,
 ) -> SentPlaces:  # fmt: skip
     """With unique keys: each goes by its own, where no partition is named for all of them."""
-    named = {_named(row.partition, partition) for row in rows}
+    named = {(_named(row.partition, partition), row.priority) for row in rows}
     if len(named) > 1:
-        raise errors.InvalidRequest("records with unique keys go to one partition that is named, or all by their keys")
-    [number] = named
+        raise errors.InvalidRequest(
+            "records with unique keys go to one partition that is named, or all by their keys and of one priority"
+        )
+    [(number, priority)] = named
     keys = [None if row.unique_key is None else checked_key(row.unique_key) for row in rows]
     columns = columns_of(
         [
@@ -153,7 +163,7 @@ async def _send_unique(
             for record, key in zip(records, keys, strict=True)
         ]
     )
-    return await served.run(lambda: _sent_unique(topic, columns, keys, on_conflict, number))
+    return await served.run(lambda: _sent_unique(topic, columns, keys, on_conflict, number, priority))
 
 
 async def _send_arrow(served: Served, request: Request, topic: Topic, data: bytes) -> Reply:
@@ -164,12 +174,12 @@ async def _send_arrow(served: Served, request: Request, topic: Topic, data: byte
     producer = {name: asked[given] for name, given in names.items()}
     sequence = _sequence(None if all(each is None for each in producer.values()) else producer, asked["partition"])
     check, now_ms = topic.checks_instants(asked["check_instants"]), topic.log_now_ms(served.store.now_ms())
-    partition = asked["partition"]
+    partition, priority = asked["partition"], asked["priority"]
 
     def read() -> tuple[SentColumns, Int64Array]:
         sent = sent_columns(data, now_ms, delay=asked["delay"], check=check)
         by_unique_key = sent.unique_keys is not None
-        numbers = _NOWHERE if by_unique_key else _numbers(topic, sent.records, sent.partition, partition)
+        numbers = _NOWHERE if by_unique_key else _numbers(topic, sent.records, sent.partition, partition, priority)
         return sent, numbers
 
     sent, numbers = await served.run(read)
@@ -178,23 +188,25 @@ async def _send_arrow(served: Served, request: Request, topic: Topic, data: byte
         if sent.partition is not None:
             raise errors.InvalidRequest("records with unique keys go to the partition of the call, or by their keys")
         keys, way = sent.unique_keys, asked["on_conflict"]
-        placed = await served.run(lambda: _sent_unique(topic, sent.records, keys, way, partition))
+        placed = await served.run(lambda: _sent_unique(topic, sent.records, keys, way, partition, priority))
     else:
         placed = await _send_columns(served, topic, sent.records, numbers, sequence)
     return await served.aside(len(placed.offset) > FEW_PLACES, lambda: _placed(request, topic, placed))
 
 
-def _numbers(topic: Topic, records: RecordColumns, named: Int64Array | None, of_all: int | None) -> Int64Array:
-    """The partition of each record: as named, else by its key, else one for all that have none."""
+def _numbers(
+    topic: Topic, records: RecordColumns, named: Int64Array | None, of_all: int | None, priority: int | None
+) -> Int64Array:
+    """The partition of each record: as named, else by its key, else one for all that have none; of a priority."""
     count = len(records)
     if of_all is not None:
         if named is not None and bool(((named != of_all) & (named != -1)).any()):
             raise errors.InvalidRequest(f"partition {of_all} of the call, and others of records: name one")
-        return np.full(count, topic.checked_partition(of_all))
-    numbers = np.full(count, topic.partition_of(None) if count else 0)
+        return np.full(count, topic.checked_partition(of_all, priority))
+    numbers = np.full(count, topic.partition_of(None, priority) if count else 0)
     if records.keys is not None and topic.partition_count > 1:
         valid = np.ones(count, np.bool_) if records.key_valid is None else records.key_valid
-        numbers[valid] = topic.partitions_of(records.take(np.flatnonzero(valid))) if bool(valid.any()) else 0
+        numbers[valid] = topic.partitions_of(records.take(np.flatnonzero(valid)), priority) if bool(valid.any()) else 0
     if named is not None:
         for number in np.unique(named[named != -1]).tolist():
             topic.checked_partition(number)
@@ -237,14 +249,15 @@ async def _send_columns(
 
 
 def _sent_unique(
-    topic: Topic, columns: RecordColumns, keys: list[bytes | None], on_conflict: OnConflict | Any, number: int | None
-) -> SentPlaces:
+    topic: Topic, columns: RecordColumns, keys: list[bytes | None], on_conflict: OnConflict | Any, number: int | None,
+    priority: int | None,
+) -> SentPlaces:  # fmt: skip
     if number is not None:
-        topic.checked_partition(number)
-    offsets = topic.append_unique(columns, keys, on_conflict, number)
+        topic.checked_partition(number, priority)
+    offsets = topic.append_unique(columns, keys, on_conflict, number, priority)
     if number is not None or topic.partition_count == 1:
         return SentPlaces(np.full(len(offsets), number or 0), offsets)
-    return SentPlaces(topic.partitions_of_unique(columns, keys), offsets)
+    return SentPlaces(topic.partitions_of_unique(columns, keys, priority), offsets)
 
 
 def _placed(request: Request, topic: Topic, placed: SentPlaces) -> Reply:

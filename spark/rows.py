@@ -21,11 +21,11 @@ import pyarrow as pa
 
 from afterlog.base.errors import InvalidDeliverAfter, InvalidOption, InvalidRecord, UnknownPartition
 from afterlog.index.entries import sort_by_due
-from afterlog.produce.topic import partitions_of_keys
 from afterlog.records.batch import encode_headers, own_headers
 from afterlog.records.columns import Int64Array
 from afterlog.records.columns import ragged as ragged_column
 from afterlog.records.encode import PART_RECORDS, RecordColumns, ragged
+from afterlog.records.partitioner import Partitioner
 from afterlog.records.times import AS_SOON_AS_POSSIBLE, check_instant_column
 
 PART_BYTES = 64 << 20
@@ -71,15 +71,16 @@ class Routed(NamedTuple):
 
 
 def routed(
-    rows: Iterable[pa.RecordBatch], partitions: int, turn: int, timestamp_ms: int, *, check_instants: bool = False
-) -> Iterator[Routed]:
-    """All rows, part by part. `turn`: the partition of the first one without a key. check_instants: of the topic.
+    rows: Iterable[pa.RecordBatch], partitioner: Partitioner, turn: int, timestamp_ms: int, *,
+    check_instants: bool = False,
+) -> Iterator[Routed]:  # fmt: skip
+    """All rows, part by part. `turn`: of the first one without a key. partitioner, check_instants: of the topic.
 
     Raises InvalidRecord, InvalidDeliverAfter, UnknownPartition, which say which row it is of those of the task.
     """
     before = 0
     for part in _parts(rows):
-        numbers = _numbers(part, partitions, turn, before)
+        numbers = _numbers(part, partitioner, turn, before)
         turn += len(numbers)
         due = _deliver_after(part, before)
         if check_instants:
@@ -169,12 +170,12 @@ def _deliver_after(part: pa.RecordBatch, before: int) -> Int64Array:
     return times
 
 
-def _numbers(part: pa.RecordBatch, partitions: int, turn: int, before: int) -> Int64Array:
+def _numbers(part: pa.RecordBatch, partitioner: Partitioner, turn: int, before: int) -> Int64Array:
     """The partition of each row, int64[n]. before: rows of the task before this part."""
-    numbers = (turn + np.arange(part.num_rows, dtype=np.int64)) % partitions
+    partitions, numbers = partitioner.partitions, partitioner.in_turn(part.num_rows, turn)
     if partitions > 1 and _has(part, "key"):
         keys, valid = ragged(part.column("key"), "key")
-        by_key = partitions_of_keys(keys, partitions)
+        by_key = partitioner.partitions_of(keys)
         numbers = by_key if valid is None else np.where(valid, by_key, numbers)
     if not _has(part, "partition"):
         return numbers

@@ -28,6 +28,7 @@ from afterlog.log.topic_settings import TopicSettings
 from afterlog.log.topics_document import read_topics
 from afterlog.produce.adoption import give_up, hand_over
 from afterlog.produce.prepared import Prepared, PreparedFile, preparing
+from afterlog.records.partitioner import Partitioner
 from afterlog.spark.location import check_shared, open_when_free
 from afterlog.spark.options import WriteOptions
 from afterlog.spark.rows import check_columns, routed
@@ -124,7 +125,8 @@ def _prepare(
 ) -> PreparedMessage:
     warn_of_plain_kernels()
     now_ms = SystemClock().now_ms()
-    parts = routed(rows, settings.partitions, _task().partitionId(), now_ms, check_instants=settings.check_instants)
+    partitioner = Partitioner(options.topic, settings.partitions, settings.priorities)
+    parts = routed(rows, partitioner, _task().partitionId(), now_ms, check_instants=settings.check_instants)
     first = next(parts, None)
     if first is None:
         return PreparedMessage(job, None)

@@ -319,6 +319,7 @@ class Store(StoreSurface):
         partition: int | None = None,
         check_instants: bool | None = None,
         expires_after: Delay | None = None,
+        priority: int | None = None,
         unique_key: bytes | None = None,
         on_conflict: OnConflict = "raise",
         sequence: ProducerSequence | None = None,
@@ -328,7 +329,10 @@ class Store(StoreSurface):
         check = target.checks_instants(check_instants)
         asked = None if unasked(unique_key, on_conflict) else claim(unique_key, on_conflict)
         by = _key(key) if asked is None else asked[0]
-        number = target.partition_of(by) if partition is None else target.checked_partition(partition)
+        if partition is None:
+            number = target.partition_of(by, priority)
+        else:
+            number = target.checked_partition(partition, priority)
         record = SingleRecord(
             byte_string(value),
             byte_string(key, "keys"),
@@ -356,6 +360,7 @@ class Store(StoreSurface):
         partition: int | None = None,
         check_instants: bool | None = None,
         expires_after: Delay | None = None,
+        priority: int | None = None,
         unique_keys: Any = None,
         on_conflict: OnConflict = "raise",
         sequence: ProducerSequence | None = None,
@@ -386,12 +391,12 @@ class Store(StoreSurface):
             _check_numbered(sequence, partition, unique)
         if count == 0:
             return np.empty(0, np.int64)
+        number = None if partition is None else target.checked_partition(partition, priority)
         if unique is not None:
-            number = None if partition is None else target.checked_partition(partition)
-            return target.append_unique(columns, unique, on_conflict, number)
-        if partition is None and keys is not None and target.partition_count > 1:
-            return target.append_by_key(columns)
-        number = target.partition_of(None) if partition is None else partition
+            return target.append_unique(columns, unique, on_conflict, number, priority)
+        if number is None and keys is not None and target.partition_count > 1:
+            return target.append_by_key(columns, priority)
+        number = target.partition_of(None, priority) if number is None else number
         return target.append(number, columns, sequence=sequence)
 
     def producer(
@@ -449,8 +454,8 @@ class Store(StoreSurface):
 
     def get_unique(self, topic: str, unique_key: bytes, *, partition: int | None = None) -> StoredRecord | None:
         target, key = self.topic(topic), looked_up(unique_key)
-        number = target.partition_of(key) if partition is None else target.checked_partition(partition)
-        return target.holder(key, [number])
+        numbers = target.partitions_for(key) if partition is None else [target.checked_partition(partition)]
+        return target.holder(key, numbers)
 
     def schedule(
         self,

@@ -4,6 +4,9 @@
     begin ──> fill ──> pop, pop, …      an iteration: a few leased ahead (`read_ahead.py`), handed out one by one
                 └── end, drain, close   what was not handed out goes back
 
+Partitions of one priority take turns, and those of a higher one go first. One record of sixteen is of a lower one,
+where such are due, and the lower ones take turns at it.
+
 Nothing here waits: who must not block calls these steps, and waits by the agenda for when to look again.
 """
 
@@ -33,6 +36,9 @@ from afterlog.subscription.reader_part import ReaderPart
 from afterlog.subscription.reader_settings import ReaderSettings
 from afterlog.subscription.received import Receipts, Received, ReceivedMessages, ReceivedOne
 
+FAIR = 16
+"""Of so many records one is of a lower priority, where such are due."""
+
 
 class Receiver:
     """Of one reader. Thread-safe; what one iteration has leased ahead is for one thread."""
@@ -50,7 +56,7 @@ class Receiver:
         """What it has to look at, and so how long there is nothing."""
         for row, each in enumerate(shared):
             self.agenda.follow(row, each.notifier)
-        self._turn = 0
+        self._turn = self._taken = self._shares = 0
         self.aheads: list[ReadAhead] = []
         self.blocks = ActiveHandlers[LeasedMessage]()
         """Of its messages, what is in handlers now."""
@@ -120,11 +126,14 @@ class Receiver:
     def one(self, row: int | None = None) -> ReceivedOne | None:
         """One record that was read ahead, became due last, or comes back, of this partition or one that has its turn;
         None: `look` for it."""
+        share: int | None = None
         if row is None:
             rows = self.agenda.rows()
             if not rows:
                 return None
-            row = rows[0] if len(rows) == 1 else in_turn(rows, self._turn)[0]
+            row = rows[0]
+            if len(rows) > 1:
+                row, share = self._in_order(rows, 1)[0]
         settings, stirs = self._settings, self.agenda.stirs[row]
         found = self._shared[row].receive_one(
             settings.lease_ms, LeasedMessage, policy=settings.policy, held=settings.durable_leases is True
@@ -132,6 +141,9 @@ class Receiver:
         if found is None:
             return None
         self._turn = (self._turn + 1) % len(self._shared)
+        self._taken += 1
+        if share is not None:
+            self._shares += 1
         message, number, until_ms, is_last = found
         complete(message, self._reader, number, until_ms)
         if is_last:
@@ -186,7 +198,7 @@ class Receiver:
     def begin(self) -> ReadAhead:
         """What an iteration has leased ahead: nothing yet."""
         PROCESS.check_is(self._owner)
-        ahead = ReadAhead(self._settings.lease_ms, self._shared[0].lapse_ms)
+        ahead = ReadAhead(self._settings.lease_ms, self._shared[0].lapse_ms, self._priorities)
         with self._lock:
             self.aheads.append(ahead)
         return ahead
@@ -254,19 +266,24 @@ class Receiver:
 
     def _sweep(self, max_records: int, rows: Sequence[int]) -> Received | None:
         """Due records of these partitions, which are on the agenda; None where there are none."""
-        leases, left, turn = list[tuple[ReaderPart, Lease]](), max_records, self._turn
-        self._turn = (turn + 1) % len(self._rows)
+        leases, left = list[tuple[ReaderPart, Lease]](), max_records
+        in_order = self._in_order(rows, max_records) if len(rows) > 1 else [(row, None) for row in rows]
+        self._turn = (self._turn + 1) % len(self._rows)
         try:
-            for row in in_turn(rows, turn):
+            for row, share in in_order:
+                if share is not None and leases:  # one of a lower priority has given it
+                    continue
                 part, stirs = self._rows[row], self.agenda.stirs[row]
                 try:
-                    lease = part.lease(left, self._settings)
+                    lease = part.lease(left if share is None else share, self._settings)
                 except CorruptFile:
                     if leases:  # which come first; then it is told
                         break
                     raise
                 if len(lease):
                     leases.append((part, lease))
+                    self._taken += len(lease)
+                    self._shares += share is not None
                     left -= len(lease)
                     if left <= 0:
                         break
@@ -276,7 +293,31 @@ class Receiver:
             for part, lease in leases:
                 part.undo(lease.columns, lease.lease_number)
             raise
+        if len(leases) > 1 and in_order[0][1] is not None:
+            leases.sort(key=lambda each: -self._priority_of(each[0].number))
         return self._received([lease for _, lease in leases]) if leases else None
+
+    def _in_order(self, rows: Sequence[int], max_records: int) -> list[tuple[int, int | None]]:
+        """The order of a look at these, which are on the agenda, and how many each may give, where not as many as are
+        wanted: of those of a lower priority that come first, the first who has some."""
+        turned = in_turn(rows, self._turn)
+        if self._priorities == 1:
+            return [(row, None) for row in turned]
+        level = {row: self._priority_of(self._rows[row].number) for row in turned}
+        turned.sort(key=level.__getitem__, reverse=True)
+        lower = [row for row in turned if level[row] < level[turned[0]]]
+        share = (self._taken + max_records) // FAIR - self._taken // FAIR
+        first = self._shares % len(lower) if lower and share > 0 else 0
+        giving = (*lower[first:], *lower[:first]) if share > 0 else ()
+        return [*((row, share) for row in giving), *((row, None) for row in turned)]
+
+    @property
+    def _priorities(self) -> int:
+        """As the topic has them now."""
+        return self._shared[0].partition.log.context.settings.priorities
+
+    def _priority_of(self, partition: int) -> int:
+        return partition % self._priorities
 
     def _received(self, leases: Sequence[Lease]) -> Received:
         if len(leases) == 1:

@@ -6,7 +6,7 @@
               RESULT_TTL   how long a result is kept once the task has finished: a timedelta, seven days
               LEASE        how long after the death of its worker a task is run again: a timedelta, 30 s
 
-    django.QUEUE           what is enqueued with priority 0; django-high.QUEUE above it, django-low.QUEUE below
+    django.QUEUE           its tasks, of five priorities: those of Django above 49, above 0, 0, below 0, below -49
     django.QUEUE.dead      what no worker could read
     django-results         the results, by id
 
@@ -48,17 +48,17 @@ from afterlog.integrations.queue_names import NAME_MAX, topic_of
 from afterlog.log.cancel_result import CancelResult
 from afterlog.surface import StoreSurface
 
-LEVELS: Final = ("high", "", "low")
-"""Of priorities above 0, of 0, and below: what is due is taken in this order."""
+PRIORITIES: Final = 5
+"""Of a topic, to Django's 201."""
 KNOWN: Final = {"STORE", "TOKEN", "PREFIX", "RESULT_TTL", "LEASE"}
 MILLISECOND: Final = timedelta(milliseconds=1)
 RETRIES: Final = 3
 """Of a result whose answer was lost; to write it twice is to write it once."""
 
 
-def level_of(priority: int) -> int:
-    """Which of `LEVELS`."""
-    return 0 if priority > 0 else 2 if priority < 0 else 1
+def priority_of(priority: int) -> int:
+    """Of those of a topic, the one of a priority from -100 to 100."""
+    return 2 + (priority > 0) + (priority >= 50) - (priority < 0) - (priority <= -50)
 
 
 class AfterlogBackend(BaseTaskBackend):
@@ -92,8 +92,11 @@ class AfterlogBackend(BaseTaskBackend):
         self.validate_task(task)
         store = self.store()
         result = ready(task, args, kwargs, self.alias, store.clock.now_ms())
-        topic = self.topic(task.queue_name, level_of(task.priority))
-        sent = store.send(topic, to_bytes(written_task(result)), deliver_after=ms_of(task.run_after))
+        topic = self.topic(task.queue_name)
+        sent = store.send(
+            topic, to_bytes(written_task(result)), deliver_after=ms_of(task.run_after),
+            priority=self._priority_in(topic, task.priority),
+        )  # fmt: skip
         change(result, id=str(sent))
         task_enqueued.send(type(self), task_result=result)
         return result
@@ -147,10 +150,9 @@ class AfterlogBackend(BaseTaskBackend):
         """Of this process."""
         return self._handle.get()
 
-    def topic(self, queue: str, level: int) -> str:
-        """Of a queue and a level, made where it is missing."""
-        prefix = f"{self.prefix}-{LEVELS[level]}." if LEVELS[level] else f"{self.prefix}."
-        return self._topic(topic_of(prefix, queue), retention_by_subscriptions=True)
+    def topic(self, queue: str) -> str:
+        """Of a queue, made where it is missing."""
+        return self._topic(topic_of(f"{self.prefix}.", queue), retention_by_subscriptions=True, priorities=PRIORITIES)
 
     def dead_letters(self, topic: str) -> str:
         """Where what no worker could read goes: for as long as results are kept."""
@@ -180,8 +182,12 @@ class AfterlogBackend(BaseTaskBackend):
         found = self.store().get_unique(self.results_topic(), result_id.encode())
         return None if found is None else read_result(result_id, of_bytes(found.value), self.alias)
 
+    def _priority_in(self, topic: str, priority: int) -> int:
+        """Of those that the topic has: its owner may have given it others."""
+        return priority_of(priority) * self.store().topic(topic).settings.priorities // PRIORITIES
+
     def _is_ours(self, topic: str) -> bool:
-        return topic.startswith((f"{self.prefix}.", f"{self.prefix}-high.", f"{self.prefix}-low."))
+        return topic.startswith(f"{self.prefix}.")
 
     def _topic(self, name: str, **settings: Any) -> str:
         store = self.store()

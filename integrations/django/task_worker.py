@@ -1,7 +1,7 @@
 """Runs what is due of some queues: `manage.py afterlog_worker`.
 
-    topics of the queues, three levels each ──> leased, `concurrency` of each ──> the gate: so many at a time, by level
-    ──> running: the result is kept ──> run ──> successful, or failed: kept again ──> acked
+    topics of the queues ──> leased, by priority, `concurrency` of each ──> the gate: so many at a time of all ──>
+    running: the result is kept ──> run ──> successful, or failed: kept again ──> acked
 
 It is `afterlog.Worker` with a handler for each topic. Leases are renewed while a task waits at the gate, and while it
 runs. One that fails is not tried again, as Django has it: its result says so. One whose worker was killed comes again,
@@ -20,7 +20,7 @@ from django.db import close_old_connections
 from django.utils.crypto import get_random_string
 
 from afterlog.base.locks import Condition
-from afterlog.integrations.django.backend import LEVELS, AfterlogBackend
+from afterlog.integrations.django.backend import AfterlogBackend
 from afterlog.integrations.django.framework import (
     AnyResult,
     TaskContext,
@@ -41,32 +41,27 @@ logger = logging.getLogger("afterlog.integrations")
 
 SUBSCRIPTION: Final = "workers"
 MAX_LEASE_MS: Final = 7 * 86_400_000
-FAIR: Final = 16
-"""Each so many turns one goes to whoever has waited longest, whatever its level."""
 
 
-class PriorityGate:
-    """So many at a time; of those that wait the highest level first, and in a level who came first."""
+class Gate:
+    """So many at a time, of all queues."""
 
     def __init__(self, places: int) -> None:
         self._free = places
         self._changed = Condition()
-        self._waiting: list[tuple[int, int]] = []
-        """Levels, 0 the highest, and who came when."""
-        self._came = self._turns = 0
         self._is_closed = False
 
     @contextlib.contextmanager
-    def turn(self, level: int) -> Iterator[bool]:
+    def turn(self) -> Iterator[bool]:
         """A place, for the block; False where the gate was closed before there was one."""
-        has_place = self._enter(level)
+        has_place = self._enter()
         try:
             yield has_place
         finally:
             if has_place:
                 with self._changed:
                     self._free += 1
-                    self._changed.notify_all()
+                    self._changed.notify()
 
     def close(self) -> None:
         """Nobody gets a place any more."""
@@ -74,27 +69,14 @@ class PriorityGate:
         with self._changed:
             self._changed.notify_all()
 
-    def _enter(self, level: int) -> bool:
+    def _enter(self) -> bool:
         with self._changed:
-            self._came += 1
-            mine = level, self._came
-            self._waiting.append(mine)
-            try:
-                while not self._is_closed:
-                    if self._free > 0 and mine == self._next():
-                        self._free -= 1
-                        self._turns += 1
-                        return True
-                    self._changed.wait()
-                return False
-            finally:
-                self._waiting.remove(mine)
-                self._changed.notify_all()
-
-    def _next(self) -> tuple[int, int]:
-        if self._turns % FAIR == FAIR - 1:
-            return min(self._waiting, key=lambda each: each[1])
-        return min(self._waiting)
+            while not self._is_closed:
+                if self._free > 0:
+                    self._free -= 1
+                    return True
+                self._changed.wait()
+            return False
 
 
 class TaskWorker(Worker):
@@ -105,30 +87,26 @@ class TaskWorker(Worker):
         super().__init__(backend.store())
         self.backend = backend
         self.worker_id = get_random_string(32)
-        self._gate = PriorityGate(concurrency)
+        self._gate = Gate(concurrency)
         for queue in queues:
-            for level in range(len(LEVELS)):
-                topic = backend.topic(queue, level)
-                self.handle(
-                    topic, SUBSCRIPTION, concurrency=concurrency, dead_letter=backend.dead_letters(topic),
-                    retry=RetryPolicy(attempts=None), lease_ms=backend.lease_ms, max_lease_ms=MAX_LEASE_MS,
-                    durable_leases=True,
-                )(self._handler(level))  # fmt: skip
+            topic = backend.topic(queue)
+            self.handle(
+                topic, SUBSCRIPTION, concurrency=concurrency, dead_letter=backend.dead_letters(topic),
+                retry=RetryPolicy(attempts=None), lease_ms=backend.lease_ms, max_lease_ms=MAX_LEASE_MS,
+                durable_leases=True,
+            )(self._handle_one)  # fmt: skip
 
     def stop_taking(self) -> None:
         """What waits at the gate goes back, too."""
         self._gate.close()
         super().stop_taking()
 
-    def _handler(self, level: int) -> Any:
-        def handle(message: LeasedMessage) -> None:
-            with self._gate.turn(level) as has_turn:
-                if has_turn:
-                    self.run_task(message)
-                else:
-                    message.subscription.release(message)
-
-        return handle
+    def _handle_one(self, message: LeasedMessage) -> None:
+        with self._gate.turn() as has_turn:
+            if has_turn:
+                self.run_task(message)
+            else:
+                message.subscription.release(message)
 
     def run_task(self, message: LeasedMessage) -> None:
         """Run the task of a message, and keep what came of it. What cannot be read goes to the dead letters."""

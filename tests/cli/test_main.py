@@ -151,6 +151,25 @@ class TestSendAndReceive:
         with afterlog.open(data) as store:
             assert store.topic("taxis").settings.expires_after_ms is None
 
+    def test_priorities(self, data: Path) -> None:
+        run("create", data, "jobs", "--priorities", "2", "--partitions", "3")
+        run("send", data, "jobs", "low")
+        run("send", data, "jobs", "high", "--priority", "1")
+        run("send", data, "jobs", "--priority", "1", stdin="a\nb\n")
+        given = [{"value": "c"}, {"value": "d", "priority": 0}, {"value": "e", "priority": 1}]
+        run("send", data, "jobs", "--priority", "1", "--json-input", stdin="\n".join(map(json.dumps, given)))
+        failed = run("send", data, "jobs", "--json-input", stdin='{"value": "e", "priority": "1"}', code=2)
+        assert "line 1: a priority is a whole number" in failed.stderr
+        with afterlog.open(data) as store:
+            topic = store.topic("jobs")
+            assert (4, 2) == (topic.partition_count, topic.settings.priorities)
+            with store.subscribe("jobs", "s") as subscription:
+                found = {message.value: topic.priority_of(message.partition) for message in subscription.receive()}
+        assert {b"low": 0, b"high": 1, b"a": 1, b"b": 1, b"c": 1, b"d": 0, b"e": 1} == found
+        run("alter", data, "jobs", "--priorities", "4")
+        with afterlog.open(data) as store:
+            assert 4 == store.topic("jobs").settings.priorities
+
     def test_from_max_and_no_commit(self, data: Path) -> None:
         run("send", data, "mail", stdin="a\nb\nc\n")
         receive = ("receive", data, "mail", "--group", "g")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from afterlog.base.errors import (
+    InvalidArgument,
     InvalidReceipt,
     InvalidRecord,
     InvalidRequest,
@@ -657,3 +658,139 @@ class TestExpiry:
         for wrong in ({"expires_after_ms": 0}, {"on_expiry": "keep"}):
             with pytest.raises((InvalidTopic, InvalidRequest)):
                 setting.store.alter_topic("mail", **wrong)
+
+
+class TestPriorities:
+    """Of three, in two partitions each."""
+
+    @pytest.fixture(autouse=True)
+    def jobs(self, setting: Setting) -> None:
+        setting.store.create_topic("jobs", 5, priorities=3)
+
+    def test_the_highest_first_each_in_due_order(self, setting: Setting) -> None:
+        for priority, delay in ((0, 1), (1, 3), (None, 2), (2, 3), (1, 2), (2, 4)):
+            value = b"%d of %d" % (delay, priority or 0)
+            setting.store.send("jobs", value, key=b"k", delay=delay, priority=priority)
+        with subscribe(setting, topic="jobs") as subscription:
+            setting.clock.advance(3_000)
+            one = [*received(subscription, 1), *received(subscription, 1), *received(subscription, 1)]
+            assert [b"3 of 2", b"2 of 1", b"3 of 1"] == one
+            assert [b"1 of 0", b"2 of 0"] == received(subscription, 1) + received(subscription, 1)
+            setting.clock.advance(1_000)
+            assert [b"4 of 2"] == received(subscription)
+
+    def test_many_at_once_and_an_iteration(self, setting: Setting) -> None:
+        for priority in (0, 2, 1):
+            setting.store.send_many("jobs", [b"%d" % priority] * 6, keys=[b"%d" % key for key in range(6)],
+                                    priority=priority)  # fmt: skip
+        with subscribe(setting, topic="jobs") as subscription, subscribe(setting, "other", "jobs") as other:
+            found = received(subscription, 15)
+            while len(found) < 15:
+                found += received(subscription, 15 - len(found))
+            assert [b"2"] * 6 + [b"1"] * 6 + [b"0"] * 3 == found
+            seen = list[bytes]()
+            for message in other:
+                other.ack(message)
+                seen.append(message.value)
+                if len(seen) == 18:
+                    break
+            assert seen.index(b"1") >= 6 - 1
+            assert sorted(seen, reverse=True)[:11] == sorted(seen[:12], reverse=True)[:11], "but for one of sixteen"
+
+    def test_none_waits_for_ever(self, setting: Setting) -> None:
+        """One of sixteen is of a lower priority, whatever is asked for at a time."""
+        for priority, count in ((2, 64), (1, 20), (0, 20)):
+            for key in (b"a", bytes(2)):
+                setting.store.send_many("jobs", [b"%d" % priority] * count, keys=[key] * count, priority=priority)
+        for most in (1, 3, 16, 32):
+            with subscribe(setting, f"by-{most}", topic="jobs") as subscription:
+                found = list[bytes]()
+                while len(found) < 96:
+                    found += received(subscription, most)
+                high = found[:96].count(b"2")
+                assert 96 - 96 // 16 - 1 <= high <= 96 - 96 // 16 + 1
+                assert found[:96].count(b"1") - found[:96].count(b"0") in (-2, -1, 0, 1, 2), "in turn"
+
+    def test_what_comes_back_keeps_it(self, setting: Setting) -> None:
+        setting.store.create_topic("dead")
+        for priority in (2, 0):
+            setting.store.send("jobs", b"%d" % priority, priority=priority)
+        with subscribe(setting, topic="jobs", dead_letter="dead") as subscription:
+            [first] = subscription.receive(1)
+            assert b"2" == first.value
+            subscription.nack(first, delay=1)
+            setting.store.send("jobs", b"1", priority=1)
+            setting.clock.advance(2_000)
+            [again, *others] = subscription.receive()
+            assert (b"2", 1, [b"1", b"0"]) == (again.value, again.redelivery_count, [each.value for each in others])
+            assert 1 == subscription.reject(again).done
+        assert 1 == setting.store.redrive("dead").redriven
+        setting.store.send("jobs", b"another 1", priority=1)
+        setting.clock.advance(2 * LEASE_MS)
+        with subscribe(setting, topic="jobs") as subscription:
+            assert b"2" == received(subscription, 1)[0]
+
+    def test_it_decides_the_partition_with_the_key(self, setting: Setting) -> None:
+        topic = setting.store.topic("jobs")
+        assert (6, 3) == (topic.partition_count, topic.settings.priorities)
+        for priority in (None, 0, 1, 2):
+            level = priority or 0
+            places = {
+                key: setting.store.send("jobs", b"", key=key, priority=priority).partition
+                for key in map(bytes, range(6))
+            }
+            assert {level, level + 3} == set(places.values())
+            assert places == {key: topic.partition_of(key, priority) for key in places}
+            assert {level} == {topic.priority_of(partition) for partition in places.values()}
+            turns = {setting.store.send("jobs", b"", priority=priority).partition for _ in range(4)}
+            assert {level, level + 3} == turns
+
+    def test_unique_keys(self, setting: Setting) -> None:
+        store = setting.store
+        first = store.send("jobs", b"low", unique_key=b"u", delay=60)
+        assert first == store.send("jobs", b"other", unique_key=b"u", delay=60, on_conflict="keep")
+        assert first.offset == store.get_unique("jobs", b"u").offset
+        high = store.send("jobs", b"high", unique_key=b"u", delay=60, priority=2)
+        assert first.partition + 2 == high.partition, "one of each priority"
+        assert b"high" == store.get_unique("jobs", b"u").value
+        store.cancel(high)
+        assert b"low" == store.get_unique("jobs", b"u").value
+        many = store.send_many("jobs", [b"a", b"b"], unique_keys=[b"v", b"w"], delay=60, priority=1)
+        assert 2 == len(many)
+        assert {1} == {store.get_unique("jobs", key).partition % 3 for key in (b"v", b"w")}
+
+    def test_a_producer(self, setting: Setting) -> None:
+        with setting.store.producer("jobs") as producer:
+            sent = [producer.send(b"%d" % priority, priority=priority) for priority in (0, 2, 1)]
+        assert [0, 2, 1] == [each.result(PATIENCE_S).partition % 3 for each in sent]
+
+    def test_more_partitions_and_priorities(self, setting: Setting) -> None:
+        store = setting.store
+        for priority in (0, 2):
+            store.send("jobs", b"%d" % priority, key=b"k", priority=priority)
+        assert 9 == store.alter_topic("jobs", partitions=7).partition_count
+        store.send("jobs", b"1", key=b"k", priority=1)
+        store.alter_topic("mail", priorities=2)
+        assert (2, 2) == ((mail := store.topic("mail")).partition_count, mail.settings.priorities)
+        send(setting, b"low")
+        send(setting, b"high", priority=1)
+        with subscribe(setting, topic="jobs") as subscription, subscribe(setting) as of_mail:
+            assert [b"2", b"1", b"0"] == received(subscription)
+            assert [b"high", b"low"] == received(of_mail)
+
+    def test_what_cannot_be_said(self, setting: Setting) -> None:
+        store = setting.store
+        for wrong in (3, -1, "1", True):
+            with pytest.raises((InvalidRecord, InvalidRequest)):
+                store.send("jobs", b"", priority=wrong)
+        with pytest.raises(InvalidRecord, match="priorities"):
+            store.send("mail", b"", priority=0 + 1)
+        for send_it in (
+            lambda: store.send("jobs", b"", partition=1, priority=1),
+            lambda: store.send_many("jobs", [b""], partition=1, priority=1),
+        ):
+            with pytest.raises((InvalidArgument, InvalidRequest), match="not both"):
+                send_it()
+        for number in (0, 17, None, "2"):
+            with pytest.raises((InvalidTopic, InvalidRequest)):
+                store.create_topic("other", priorities=number)

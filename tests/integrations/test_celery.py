@@ -175,6 +175,38 @@ def test_the_highest_priority_of_what_is_there(line: Line) -> None:
     assert ["high", "low", "none"] == payloads(line.consumer().got(3))
 
 
+def test_a_queue_with_priorities(line: Line) -> None:
+    """Declared as for RabbitMQ. Then they are the topic's: also of what no consumer has fetched."""
+    queue = kombu.Queue("urgent", routing_key="urgent", max_priority=5)
+    for value, priority in (("none", None), ("low", 1), ("above all", 9), ("high", 5)):
+        line.publish(value, queue, priority=priority)
+    assert (6, 6) == ((topic := line.store.topic("celery.urgent")).settings.priorities, topic.partition_count)
+    reading, found = line.consumer(queue, prefetch=1), []
+    for _ in range(4):
+        [message] = reading.got(1)
+        found.append(message.payload)
+        message.ack()
+    assert ["above all", "high", "low", "none"] == found
+
+
+def test_priorities_of_a_topic_that_has_none(line: Line) -> None:
+    line.store.create_topic("celery.urgent")
+    queue = kombu.Queue("urgent", routing_key="urgent", max_priority=5)
+    line.publish("a", queue, priority=3)
+    assert ["a"] == payloads(line.consumer(queue).got(1))
+
+
+def test_a_revoke_finds_it_in_each_priority(line: Line) -> None:
+    queue = kombu.Queue("urgent", routing_key="urgent", max_priority=2)
+    due = datetime.fromtimestamp(NOW_MS / 1_000, UTC) + timedelta(hours=1)
+    for priority in (0, 2):
+        line.publish("later", queue, priority=priority, headers={"eta": due.isoformat(), "id": f"task {priority}"})
+    channel = line.connections[0].default_channel
+    for priority, left in ((2, 1), (0, 0)):
+        channel._cancel(f"task {priority}")
+        assert left == len(line.store.pending("celery.urgent"))
+
+
 def test_what_has_expired_is_dropped(line: Line) -> None:
     line.publish("short", expiration=5)
     line.publish("long", expiration=50)

@@ -18,6 +18,7 @@ import afterlog
 from afterlog.base.clock import ManualClock
 from afterlog.base.errors import RecordTooLarge
 from afterlog.base.locks import Thread
+from afterlog.fetch.record_id import RecordId
 from afterlog.store.store import Store
 from tests import campaigns
 from tests.support import NOW_MS, eventually
@@ -40,11 +41,11 @@ class Site:
         task_backends["default"] = self.backend
         self.worker = TaskWorker(self.backend, ["default", "mail@host"], concurrency=2)
 
-    def work(self, queue: str = "default", level: int = 1) -> int:
-        """Run what is due of a queue and level; how many were."""
+    def work(self, queue: str = "default") -> int:
+        """Run what is due of a queue; how many were."""
         from afterlog.integrations.django.task_worker import SUBSCRIPTION
 
-        topic = self.backend.topic(queue, level)
+        topic = self.backend.topic(queue)
         dead = self.backend.dead_letters(topic)
         with self.store.subscribe(topic, SUBSCRIPTION, dead_letter=dead, durable_leases=True) as reader:
             received = reader.receive(timeout=0) or []
@@ -131,7 +132,7 @@ def test_what_fails_is_not_tried_again(site: Site, tasks: Any, name: str, error:
 
 
 def test_what_cannot_be_run_goes_to_the_dead_letters(site: Site, tasks: Any) -> None:
-    topic = site.backend.topic("default", 1)
+    topic = site.backend.topic("default")
     good = tasks.add.enqueue(1, 2)
     said = site.store.get(good.id)
     assert said is not None
@@ -155,7 +156,7 @@ def test_a_worker_that_died(site: Site, tasks: Any) -> None:
     """Before it had finished: the task is run again. After it: not again, however late its lease ends."""
     from afterlog.integrations.django.task_worker import SUBSCRIPTION
 
-    topic = site.backend.topic("default", 1)
+    topic = site.backend.topic("default")
     unfinished, finished = tasks.attempt_of.enqueue(), tasks.add.enqueue(1, 2)
     reader = site.store.subscribe(topic, SUBSCRIPTION, durable_leases=True)
     first, second = reader.receive(timeout=0) or []
@@ -231,59 +232,66 @@ def test_signals(site: Site, tasks: Any) -> None:
     assert [("enqueued", "READY"), ("started", "RUNNING"), ("finished", "SUCCESSFUL")] == seen
 
 
-def test_priorities_are_levels_of_a_queue(site: Site, tasks: Any) -> None:
-    assert tasks.urgent.enqueue().id.startswith("django-high.mail_x40_host-0@")
-    assert tasks.urgent.using(priority=-100).enqueue().id.startswith("django-low.mail_x40_host-0@")
-    assert tasks.urgent.using(priority=0).enqueue().id.startswith("django.mail_x40_host-0@")
-    assert [1, 1, 1] == [site.work("mail@host", level) for level in range(3)]
+def test_priorities_are_those_of_the_topic(site: Site, tasks: Any) -> None:
+    asked = [-100, -50, -49, -1, 0, 1, 49, 50, 100]
+    sent = [RecordId.parse(tasks.urgent.using(priority=priority).enqueue().id) for priority in asked]
+    topic = site.store.topic("django.mail_x40_host")
+    assert [0, 0, 1, 1, 2, 3, 3, 4, 4] == [topic.priority_of(record.partition) for record in sent]
+    with site.store.subscribe(topic.name, "looks") as reader:
+        found = [topic.priority_of(message.partition) for message in reader.receive()]
+    assert [4, 4, 3, 3, 2, 1, 1, 0, 0] == found
+    assert 9 == site.work("mail@host")
+
+
+def test_a_topic_that_its_owner_made(tmp_path: Path, tasks: Any) -> None:
+    """Of no priorities, or of others: those of the tasks are brought into them."""
+    clock = ManualClock(NOW_MS)
+    with afterlog.open(tmp_path, clock=clock) as store:
+        store.create_topic("django.mail_x40_host")
+        made_by_its_owner(Site(store, clock), tasks)
+
+
+def made_by_its_owner(site: Site, tasks: Any) -> None:
+    assert 0 == RecordId.parse(tasks.urgent.using(priority=100).enqueue().id).partition
+    site.store.alter_topic("django.mail_x40_host", priorities=2)
+    sent = [RecordId.parse(tasks.urgent.using(priority=priority).enqueue().id) for priority in (-100, 0, 100)]
+    assert [0, 0, 1] == [record.partition for record in sent]
+    assert 4 == site.work("mail@host")
 
 
 class TestGate:
-    def test_the_highest_level_first_and_then_who_came_first(self) -> None:
-        order = self.order([2, 1, 0, 1, 0, 2])
-        assert [(0, 2), (0, 4), (1, 1), (1, 3), (2, 0), (2, 5)] == order
+    def test_so_many_at_a_time(self) -> None:
+        from afterlog.integrations.django.task_worker import Gate
 
-    def test_who_waits_longest_has_its_turn(self) -> None:
-        from afterlog.integrations.django.task_worker import FAIR
+        gate, inside, most = Gate(2), list[int](), list[int]()
 
-        order = self.order([2, *[0] * (2 * FAIR)])
-        assert (2, 0) in order[FAIR - 2 : FAIR], "the turn that held the gate counts, too"
-
-    @staticmethod
-    def order(levels: list[int]) -> list[tuple[int, int]]:
-        """In which those are let in that wait for one place: (level, who)."""
-        from afterlog.integrations.django.task_worker import PriorityGate
-
-        gate, let_in = PriorityGate(1), list[tuple[int, int]]()
-
-        def wait(level: int, who: int) -> None:
-            with gate.turn(level) as has_turn:
+        def work(who: int) -> None:
+            with gate.turn() as has_turn:
                 assert has_turn
-                let_in.append((level, who))
+                inside.append(who)
+                most.append(len(inside))
+                inside.remove(who)
 
-        with gate.turn(0):
-            threads = []
-            for who, level in enumerate(levels):
-                threads.append(Thread(target=wait, args=(level, who), daemon=True))
-                threads[-1].start()
-                eventually(lambda count=who + 1: len(gate._waiting) == count)
+        threads = [Thread(target=work, args=(who,), daemon=True) for who in range(20)]
+        for thread in threads:
+            thread.start()
         for thread in threads:
             thread.join()
-        return let_in
+        assert 20 == len(most)
+        assert max(most) <= 2
 
     def test_nobody_is_let_in_any_more(self) -> None:
-        from afterlog.integrations.django.task_worker import PriorityGate
+        from afterlog.integrations.django.task_worker import Gate
 
-        gate, answers = PriorityGate(1), list[bool]()
+        gate, answers = Gate(1), list[bool]()
 
         def wait() -> None:
-            with gate.turn(0) as has_turn:
+            with gate.turn() as has_turn:
                 answers.append(has_turn)
 
-        with gate.turn(0):
+        with gate.turn():
             thread = Thread(target=wait, daemon=True)
             thread.start()
-            eventually(lambda: len(gate._waiting) == 1)
             gate.close()
             thread.join()
         wait()

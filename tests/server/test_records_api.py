@@ -10,6 +10,7 @@ import pytest
 
 from afterlog.api.arrow_stream import placed_of
 from afterlog.fetch.arrow_arrays import HEADERS as HEADERS_TYPE
+from afterlog.fetch.record_id import RecordId
 from tests.api.test_arrow_stream import batch, stream
 from tests.server.support import ARROW, Setting, run
 from tests.support import NOW_MS
@@ -110,6 +111,32 @@ class TestJson:
             assert ["mail-0@0", "mail-0@1"] == kept["ids"]
             replaced = await setting.client.post(RECORDS, {"records": [row], "on_conflict": "replace"})
             assert ["mail-0@3"] == replaced["ids"]
+
+        run(test)
+
+    def test_priorities(self) -> None:
+        """Each by its own; a turn for those of each that have no key."""
+
+        async def test(setting: Setting) -> None:
+            setting.store.alter_topic("mail", partitions=4, priorities=2)
+            topic = setting.store.topic("mail")
+            rows = [{"value": "a", "priority": 1}, {"value": "b"}, {"value": "c", "priority": 1}, {"value": "d"}]
+            ids = [RecordId.parse(each) for each in (await setting.client.post(RECORDS, {"records": rows}))["ids"]]
+            assert [1, 0, 1, 0] == [topic.priority_of(record.partition) for record in ids]
+            assert [0, 0, 1, 1] == [record.offset for record in ids], "one append of each"
+            keyed = {"records": [{"value": "e", "priority": 1, "key": "k"}, {"value": "f", "key": "k"}]}
+            ids = [RecordId.parse(each) for each in (await setting.client.post(RECORDS, keyed))["ids"]]
+            assert [topic.partition_of(b"k", 1), topic.partition_of(b"k")] == [record.partition for record in ids]
+            unique = {"records": [{"value": "g", "priority": 1, "unique_key": "u", "delay": 60}]}
+            [record] = (await setting.client.post(RECORDS, unique))["ids"]
+            assert topic.partition_of(b"u", 1) == RecordId.parse(record).partition
+            for title, wrong in (
+                ("InvalidRecord", [{"value": "a", "priority": 2}]),
+                ("InvalidRecord", [{"value": "a", "priority": "1"}]),
+                ("InvalidArgument", [{"value": "a", "priority": 1, "partition": 1}]),
+                ("InvalidRequest", [{"value": "a", "unique_key": "v", "priority": each} for each in (0, 1)]),
+            ):
+                await setting.client.refused(title, "POST", RECORDS, {"records": wrong})
 
         run(test)
 
@@ -253,6 +280,19 @@ class TestArrow:
             await setting.client.refused("InvalidRequest", "POST", f"{RECORDS}?partition=0", named)
             far = stream(batch(value=["a"], partition=[9]))
             await setting.client.refused("UnknownPartition", "POST", RECORDS, far)
+
+        run(test)
+
+    def test_a_priority_of_all(self) -> None:
+        async def test(setting: Setting) -> None:
+            setting.store.alter_topic("mail", partitions=4, priorities=2)
+            topic = setting.store.topic("mail")
+            for columns in ({"value": ["a"]}, {"value": ["b"], "key": ["k"]}, {"value": ["c"], "unique_key": ["u"]}):
+                sent = await setting.client.post(f"{RECORDS}?priority=1", stream(batch(**columns)))
+                [record] = map(RecordId.parse, sent["ids"])
+                assert 1 == topic.priority_of(record.partition)
+            refused = f"{RECORDS}?priority=1&partition=1"
+            await setting.client.refused("InvalidArgument", "POST", refused, stream(batch(value=["d"])))
 
         run(test)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from afterlog.base.errors import AfterlogError, InvalidDeliverAfter, InvalidOption, InvalidRecord, UnknownPartition
 from afterlog.records.batch import decode_headers
+from afterlog.records.partitioner import Partitioner
 from afterlog.spark import rows
 from afterlog.spark.arrow import TYPES
 from afterlog.spark.rows import check_columns, routed
@@ -27,7 +28,7 @@ Row = tuple[int, bytes | None, bytes | None, int]
 def found(*batches: pa.RecordBatch, partitions: int = 3, turn: int = 0) -> list[Row]:
     """(partition, key, value, deliver_after) in the order in which they go to the log."""
     read: list[Row] = []
-    for part in routed(batches, partitions, turn, NOW_MS):
+    for part in routed(batches, Partitioner("mail", partitions, 1), turn, NOW_MS):
         columns = part.columns
         assert [NOW_MS] * len(columns) == columns.timestamps.tolist()
         keys = items(columns.keys, columns.key_valid) if columns.keys else [None] * len(columns)
@@ -100,7 +101,7 @@ def test_an_instant_that_is_surely_wrong_is_told_by_its_row() -> None:
     good, seconds = NOW_MS + 1_000, NOW_MS // 1_000
     batches = [batch(value=[b""] * 3, deliver_after=[good, good, None]), batch(value=[b""], deliver_after=[seconds])]
     with patch.object(rows, "PART_RECORDS", 3):
-        wrong = routed(batches, 2, 0, NOW_MS, check_instants=True)
+        wrong = routed(batches, Partitioner("mail", 2, 1), 0, NOW_MS, check_instants=True)
         assert 2 == len([next(wrong), next(wrong)])
         with pytest.raises(InvalidDeliverAfter, match=r"row 3: .* looks like seconds"):
             next(wrong)
@@ -109,11 +110,11 @@ def test_an_instant_that_is_surely_wrong_is_told_by_its_row() -> None:
 
 def test_headers() -> None:
     named = [[{"key": "h", "value": b"1"}, {"key": "i", "value": None}], None, []]
-    [part] = routed([batch(value=[b"a", b"b", b"c"], headers=named)], 1, 0, NOW_MS)
+    [part] = routed([batch(value=[b"a", b"b", b"c"], headers=named)], Partitioner("mail", 1, 1), 0, NOW_MS)
     assert part.columns.headers
     sections = items(part.columns.headers, None)
     assert [[("h", b"1"), ("i", None)], [], []] == [decode_headers(section or b"") for section in sections]
-    [part] = routed([batch(value=[b"a"], headers=[None])], 1, 0, NOW_MS)
+    [part] = routed([batch(value=[b"a"], headers=[None])], Partitioner("mail", 1, 1), 0, NOW_MS)
     assert part.columns.headers is None
 
 
@@ -129,7 +130,7 @@ def test_headers_that_are_maps_or_text(kind: pa.DataType) -> None:
     value = (lambda text: text.encode()) if kind == pa.map_(pa.string(), pa.binary()) else (lambda text: text)
     pairs = [("h", value("wörd")), ("i", None)]
     named = [pairs if pa.types.is_map(kind) else [{"key": key, "value": each} for key, each in pairs], None]
-    [part] = routed([batch(value=[b"a", b"b"], headers=pa.array(named, kind))], 1, 0, NOW_MS)
+    [part] = routed([batch(value=[b"a", b"b"], headers=pa.array(named, kind))], Partitioner("mail", 1, 1), 0, NOW_MS)
     assert part.columns.headers
     sections = items(part.columns.headers, None)
     assert [[("h", "wörd".encode()), ("i", None)], []] == [decode_headers(section or b"") for section in sections]
