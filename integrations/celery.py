@@ -52,6 +52,11 @@ HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 SUBSCRIPTION: Final = "celery"
 CONTROL: Final = ".pidbox"
+EVENTS: Final = "celeryev"
+"""What workers say of themselves."""
+PATIENCE_S: Final = 5.0
+"""For so long a call is tried again while nobody serves the store; then Celery has its own ways. A worker that is to
+end waits for each of its last calls."""
 """So end the names of the exchanges by which workers are told something."""
 DEAD: Final = ".dead"
 ETA: Final = "afterlog-eta"
@@ -218,6 +223,16 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         if due is not None and isinstance(task_id, str) and task_id:  # by which a revoke finds it, while it waits
             asked |= {"unique_key": _task_key(task_id), "on_conflict": "keep"}
         self._send(topic, _to_bytes(message), **asked)
+
+    def basic_publish(self, message: dict[str, Any], exchange: str, routing_key: str, **options: Any) -> Any:
+        """An event is dropped where nobody has the store. It would be tried again for ever, under the lock that the end
+        of the worker waits for."""
+        try:
+            return super().basic_publish(message, exchange, routing_key, **options)
+        except ServerUnavailable as error:
+            if exchange != EVENTS:
+                raise
+            logger.info("an event is dropped: %s", error)
 
     def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **options: Any) -> None:
         self._send(self._fanout_topic(exchange), _to_bytes(message))
@@ -512,7 +527,8 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         self._handed: list[Handed] = []
         self._error: Exception | None = None
         options = client.transport_options
-        self._handle = StoreHandle(options.get("store") or _place(client), options.get("token"))
+        timeout_s = options.get("timeout", PATIENCE_S)
+        self._handle = StoreHandle(options.get("store") or _place(client), options.get("token"), timeout_s)
 
     def driver_version(self) -> str:
         from afterlog import __version__

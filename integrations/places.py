@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from afterlog.surface import StoreSurface
 
 WEB: Final = ("afterlog+http", "afterlog+https")
+PATIENCE_S: Final = 30.0
+"""For so long a call is tried again while nobody serves the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +37,22 @@ class StorePlace:
     folder: Path | None
     server: str = ""
     token: str | None = field(default=None, repr=False)
+    timeout_s: float = PATIENCE_S
 
     @classmethod
-    def of(cls, url: str | PathLike[str], token: str | None = None) -> StorePlace:
+    def of(cls, url: str | PathLike[str], token: str | None = None, timeout_s: float = PATIENCE_S) -> StorePlace:
         """Of a URL, or the path of a folder. Raises InvalidArgument, WrongType."""
         if not isinstance(url, str) or ":" not in url:
-            return cls(folder_of(url))
+            return cls(folder_of(url), timeout_s=timeout_s)
         parts = urlsplit(url)
         path = unquote(parts.path)
         is_path = path.startswith("/") and not parts.netloc
         if parts.scheme == "afterlog" and is_path:
-            return cls(Path(path))
+            return cls(Path(path), timeout_s=timeout_s)
         if parts.scheme == "afterlog+unix" and is_path:
-            return cls(None, f"unix:{path}", token)
+            return cls(None, f"unix:{path}", token, timeout_s)
         if parts.scheme in WEB and parts.netloc:
-            return cls(None, url.removeprefix("afterlog+"), token)
+            return cls(None, url.removeprefix("afterlog+"), token, timeout_s)
         raise InvalidArgument(
             "write afterlog:///FOLDER, afterlog+unix:///SOCKET, afterlog+http://host:port or afterlog+https://host, not"
             f" {url!r:.200}"
@@ -60,7 +63,9 @@ class StorePlace:
         from afterlog import connect
         from afterlog import open as open_folder
 
-        return connect(self.server, token=self.token) if self.folder is None else open_folder(self.folder, shared=True)
+        if self.folder is None:
+            return connect(self.server, token=self.token, timeout=self.timeout_s)
+        return open_folder(self.folder, shared=True, timeout=self.timeout_s)
 
 
 class _Handles:
@@ -113,13 +118,15 @@ def made(store: StoreSurface, topic: str, **settings: Any) -> str:
 class StoreHandle:
     """What one adapter has of a store: that of a place, or one that its caller has open, and closes."""
 
-    def __init__(self, store: str | PathLike[str] | StoreSurface, token: str | None = None) -> None:
+    def __init__(
+        self, store: str | PathLike[str] | StoreSurface, token: str | None = None, timeout_s: float = PATIENCE_S
+    ) -> None:
         """Opens nothing. Raises InvalidArgument, WrongType."""
         self._given: Any = None
         if hasattr(store, "subscribe") and hasattr(store, "send"):
             self._given = store
         elif isinstance(store, (str, PathLike)):
-            self._place = StorePlace.of(store, token)
+            self._place = StorePlace.of(store, token, timeout_s)
         else:
             raise WrongType(f"a URL as afterlog:///FOLDER, or an open store, and not {store!r:.100}")
 

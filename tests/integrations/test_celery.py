@@ -28,7 +28,7 @@ from afterlog.integrations.celery import ETA
 from afterlog.integrations.celery_results import ResultBackend
 from afterlog.store.store import Store
 from tests import campaigns
-from tests.support import NOW_MS, eventually
+from tests.support import NOW_MS, PATIENCE_S, eventually
 
 TRANSPORT = "afterlog.integrations.celery:Transport"
 
@@ -300,10 +300,12 @@ WORKER = """
 import os, sys, time
 from celery import Celery
 
-folder, ran = sys.argv[1:3]
-app = Celery("tasks", broker=f"afterlog://{folder}", broker_transport="afterlog.integrations.celery:Transport")
+import afterlog.integrations.celery
+
+broker, ran = sys.argv[1:3]
+app = Celery("tasks", broker=broker)
 app.conf.update(
-    broker_transport_options={"lease_ms": 500}, task_acks_late=True, task_ignore_result=True,
+    broker_transport_options={"lease_ms": 500, "timeout": 2}, task_acks_late=True, task_ignore_result=True,
     broker_connection_retry_on_startup=True, worker_hijack_root_logger=False,
 )
 
@@ -321,10 +323,10 @@ if len(sys.argv) > 3:
 
 
 @contextmanager
-def worker_process(folder: Path, ran: Path, pool: str) -> Iterator[subprocess.Popen[bytes]]:
+def worker_process(broker: str, ran: Path, pool: str) -> Iterator[subprocess.Popen[bytes]]:
     """It is killed with all that it has forked."""
     process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", WORKER, str(folder), str(ran), pool],
+        [sys.executable, "-W", "ignore", "-c", WORKER, broker, str(ran), pool],
         stdout=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None
@@ -348,7 +350,7 @@ def test_workers_that_are_killed_lose_nothing(tmp_path: Path, pool: str) -> None
     app = Celery("tasks", broker=f"afterlog://{folder}", broker_transport=TRANSPORT)
     sent = 0
     for kill in range(kills + 1):
-        with worker_process(folder, ran, pool) as process:
+        with worker_process(f"afterlog://{folder}", ran, pool) as process:
             for delay_ms in (0, 0, 20, 100, 200, 400):
                 due_us = time.time_ns() // 1_000 + delay_ms * 1_000
                 eta = datetime.fromtimestamp(due_us / 1e6, UTC) if delay_ms else None
@@ -367,6 +369,72 @@ def test_workers_that_are_killed_lose_nothing(tmp_path: Path, pool: str) -> None
     with app.connection_for_write() as connection:
         assert 0 == connection.default_channel._size("celery")
     pools.reset()
+
+
+@contextmanager
+def server_process(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "afterlog", "serve", str(folder), "--log-level", "error"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    with process, process.stderr:
+        assert process.stderr.readline().startswith(b"serving ")
+        yield process
+        process.kill()
+
+
+def test_a_server_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+    """The workers wait for the next one. Where none comes they end all the same."""
+    kills = campaigns.examples(1, whole=50)
+    folder, ran = tmp_path / "data", tmp_path / "ran"
+    ran.touch()
+    broker = f"afterlog+unix://{folder}/server.sock"
+    app = Celery("tasks", broker=broker)
+    sent = 0
+    server = server_process(folder)
+    server.__enter__()
+    with worker_process(broker, ran, "threads") as process:
+        for _ in range(kills):
+            for delay_ms in (0, 0, 100, 200, 400):
+                due_us = time.time_ns() // 1_000 + delay_ms * 1_000
+                eta = datetime.fromtimestamp(due_us / 1e6, UTC) if delay_ms else None
+                app.send_task("note", (sent, due_us), eta=eta, ignore_result=True)
+                sent += 1
+            server.__exit__(None, None, None)
+            campaigns.count("kills of Celery's server")
+            server = server_process(folder)
+            server.__enter__()
+        eventually(lambda: {*range(sent)} == {number for number, _ in runs_of(ran)})
+        assert 0 <= min(late_us for _, late_us in runs_of(ran))
+        server.__exit__(None, None, None)
+        process.terminate()
+        assert 0 == process.wait(2 * PATIENCE_S)
+    pools.reset()
+
+
+@pytest.mark.parametrize("pool", ["threads", "prefork"])
+def test_workers_that_are_told_to_end_run_nothing_twice(tmp_path: Path, pool: str) -> None:
+    """What they have begun they finish, and what they had not begun goes back."""
+    ends = campaigns.examples(1, whole=10)
+    folder, ran = tmp_path / "data", tmp_path / "ran"
+    ran.touch()
+    sent = 0
+    with server_process(folder):
+        broker = f"afterlog+unix://{folder}/server.sock"
+        app = Celery("tasks", broker=broker)
+        for _ in range(ends + 1):
+            with worker_process(broker, ran, pool) as process:
+                for delay_ms in [0] * 40 + [*range(0, 400, 10)]:
+                    due_us = time.time_ns() // 1_000 + delay_ms * 1_000
+                    eta = datetime.fromtimestamp(due_us / 1e6, UTC) if delay_ms else None
+                    app.send_task("note", (sent, due_us), eta=eta, ignore_result=True)
+                    sent += 1
+                process.terminate()
+                assert 0 == process.wait(2 * PATIENCE_S)
+                campaigns.count("ends of Celery's workers")
+        with worker_process(broker, ran, pool):
+            eventually(lambda: sent <= len(runs_of(ran)))
+        pools.reset()
+    assert [*range(sent)] == sorted(number for number, _ in runs_of(ran))
 
 
 def runs_of(path: Path) -> list[tuple[int, int]]:
