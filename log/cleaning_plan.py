@@ -12,6 +12,7 @@ are merged (docs/decisions/0012).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log
 from typing import NamedTuple
 
 import numpy as np
@@ -50,7 +51,8 @@ class DueBytes(NamedTuple):
         due, left = np.append(-1, due[last]), np.append(total, left[last])
         if not total:
             return DueBytes(due[:1], left[:1], left[:1])
-        steps = total * STEP ** np.arange(int(np.log(total) / -np.log(STEP)) + 1)
+        # By Python: numpy, where it has no memory for the powers, ends the process.
+        steps = np.array([total * STEP**step for step in range(int(log(total) / -log(STEP)) + 1)])
         rows = np.unique(np.append((-left).searchsorted(-steps), len(left) - 1))  # the first with no more left
         return DueBytes(due[rows], np.append(left[rows[1:] - 1], 0), left[rows])
 
