@@ -270,6 +270,9 @@ class StoreSurface(Closable, Protocol):
         lapsed, or "dead_letter", where its reader has dead letters. Nothing looks for what has expired: it is judged
         when its turn comes.
 
+        subscription_expiration_ms (None): a subscription that nobody has read for so long, while the store was open, is
+        deleted by the next pass of retention, as by `delete_subscription`; one that is replicated is not.
+
         priorities (1, up to 16): each record has one, from 0 on (`send`), and each has as many partitions, for which
         `partitions` is rounded up. Where a subscription has due records of several, it hands out those of the highest
         first; of sixteen one is of a lower one, so that none waits for ever. What comes back for a retry keeps its

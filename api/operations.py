@@ -645,7 +645,7 @@ SHOW_RECORD: Final = HttpOperation(
 COPIED: Final = (
     "max_delay_ms", "retention_ms", "retention_bytes", "check_instants", "segment_ms", "retention_by_subscriptions",
     "backlog_quota_bytes", "backlog_quota_ms", "backlog_quota_policy", "max_pending", "max_bytes",
-    "expires_after_ms", "on_expiry", "priorities",
+    "expires_after_ms", "on_expiry", "priorities", "subscription_expiration_ms",
 )  # fmt: skip
 """What a topic is made with that comes from elsewhere; from then on it is each cluster's own. Where its segments lie,
 and what interceptors there are, is so from the beginning."""

@@ -51,6 +51,8 @@ DURATION, WHOLE = OrNone(Duration()), OrNone(click.IntRange(0))
 @click.option("--max-pending", type=WHOLE, help="How many records of a partition may not be due yet.")
 @click.option("--max-bytes", type=WHOLE, help="How large a partition's logs may grow here before sends are refused.")
 @click.option("--priorities", type=click.IntRange(1), help="Of so many, from 0 on, a record has one.")
+@click.option("--subscription-expiration", "subscription_expiration_ms", type=DURATION,
+              help="Unread for so long, a subscription is deleted.")  # fmt: skip
 @click.option("--expires-after", "expires_after_ms", type=DURATION,
               help="How long after they are due records are of use.")  # fmt: skip
 @click.option("--on-expiry", type=click.Choice(["drop", "dead_letter"]), help="What becomes of them then.")

@@ -131,6 +131,7 @@ def cli() -> None:
 @click.option("--max-bytes", type=click.IntRange(0), help="So large a partition's logs may be; then none is taken.")
 @click.option("--priorities", type=click.IntRange(1), default=1, show_default=True,
               help="Of so many, from 0 on, a record has one; each has as many partitions.")  # fmt: skip
+@click.option("--subscription-expiration", type=Duration(), help="Unread for so long, a subscription is deleted.")
 @click.option("--expires-after", type=Duration(), help="How long after they are due records are of use.")
 @click.option("--on-expiry", type=click.Choice(["drop", "dead_letter"]), default="drop", show_default=True,
               help="What becomes of them then.")  # fmt: skip
@@ -155,6 +156,7 @@ def create(
     max_pending: int | None,
     max_bytes: int | None,
     priorities: int,
+    subscription_expiration: int | None,
     expires_after: int | None,
     on_expiry: OnExpiry,
 ) -> None:
@@ -180,6 +182,7 @@ def create(
             max_pending=max_pending,
             max_bytes=max_bytes,
             priorities=priorities,
+            subscription_expiration_ms=subscription_expiration,
             expires_after_ms=expires_after,
             on_expiry=on_expiry,
         )

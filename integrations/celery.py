@@ -481,7 +481,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         return self._topic(self._name(queue), retention_by_subscriptions=True, priorities=priorities)
 
     def _fanout_topic(self, exchange: str) -> str:
-        return self._topic(topic_of(f"{self.prefix}-fanout.", exchange), retention_ms=HOUR_MS)
+        return self._topic(
+            topic_of(f"{self.prefix}-fanout.", exchange), retention_ms=HOUR_MS, subscription_expiration_ms=HOUR_MS
+        )
 
     def _bindings_topic(self) -> str:
         return self._topic(f"{self.prefix}-bindings", retention_ms=HOUR_MS)

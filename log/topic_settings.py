@@ -15,7 +15,7 @@ _LOCAL_RETENTION = ("local_retention_ms", "local_retention_bytes")
 _BACKLOG = ("retention_by_subscriptions", "backlog_quota_bytes", "backlog_quota_ms", "backlog_quota_policy")
 _WHERE_SET = (
     "remote_storage_enable", *_LOCAL_RETENTION, "check_instants", "foreign", "interceptors", "segment_ms", *_BACKLOG,
-    "max_pending", "max_bytes", "expires_after_ms", "on_expiry", "priorities", "topic_id",
+    "max_pending", "max_bytes", "expires_after_ms", "on_expiry", "priorities", "subscription_expiration_ms", "topic_id",
 )  # fmt: skip
 """A document has these where they are not what they are by default: it may be older than they are."""
 
@@ -77,6 +77,8 @@ class TopicSettings:
     priorities: int = 1
     """Of so many, from 0 on, a record has one, and goes to a partition of it (`records/partitioner.py`): the partitions
     are a multiple of it. What is due of a higher one goes first."""
+    subscription_expiration_ms: int | None = None
+    """A subscription that nobody has read for so long, while the store was open, is deleted."""
     topic_id: str | None = field(default=None, compare=False)
     """Kafka's word (KIP-516): 32 hex digits by which a topic is known from an earlier one of its name. None: it was
     made before topics had one."""
@@ -101,6 +103,11 @@ class TopicSettings:
     def is_cleaned_up(self) -> bool:
         """Whether a pass has to see to its partitions now and then (`afterlog.store.cleanup`)."""
         return not self.foreign and (self.has_retention or self.segment_age_ms is not None)
+
+    @property
+    def is_looked_after(self) -> bool:
+        """Whether the thread of the passes has anything to do for it."""
+        return self.is_cleaned_up or self.subscription_expiration_ms is not None
 
     @property
     def lets_go_at_once(self) -> bool:
@@ -150,10 +157,11 @@ class TopicChanges(TypedDict, total=False):
     expires_after_ms: int | None
     on_expiry: OnExpiry
     priorities: int
+    subscription_expiration_ms: int | None
     interceptors: Sequence[str]
 
 
-LEAST = {"partitions": 1, "segment_ms": 1, "expires_after_ms": 1, "priorities": 1}
+LEAST = {"partitions": 1, "segment_ms": 1, "expires_after_ms": 1, "priorities": 1, "subscription_expiration_ms": 1}
 """Of the numbers; the others may be 0."""
 _NEEDED = ("partitions", "priorities")
 """These are numbers; the others may be None."""
@@ -167,6 +175,7 @@ def checked(settings: TopicSettings) -> TopicSettings:
     for name in (
         "partitions", "max_delay_ms", "retention_ms", "retention_bytes", *_LOCAL_RETENTION, "segment_ms",
         "backlog_quota_bytes", "backlog_quota_ms", "max_pending", "max_bytes", "expires_after_ms", "priorities",
+        "subscription_expiration_ms",
     ):  # fmt: skip
         value, least = getattr(settings, name), LEAST.get(name, 0)
         if value is None and name not in _NEEDED:

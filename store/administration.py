@@ -8,16 +8,32 @@ The locks, in this order: that of backups, the store's, those of schedules and a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from afterlog.base.errors import GroupBusy, PartitionPoisoned, TopicBusy, UnknownGroup, UnknownSubscription
+from afterlog.base.errors import (
+    AfterlogError,
+    GroupBusy,
+    PartitionPoisoned,
+    StoreClosed,
+    TopicBusy,
+    UnknownGroup,
+    UnknownSubscription,
+)
 from afterlog.base.files import Files
 from afterlog.base.locks import within
-from afterlog.base.names import SUBSCRIPTIONS, check_name, partition_folder, position_files, subscription_folder
+from afterlog.base.names import (
+    REDRIVE,
+    SUBSCRIPTIONS,
+    check_name,
+    partition_folder,
+    position_files,
+    subscription_folder,
+)
 from afterlog.fetch.consumer import Consumer
 from afterlog.fetch.group import GroupPosition
 from afterlog.fetch.positions import AtBrokerTime, AtTime, Edge, Position
@@ -34,6 +50,9 @@ if TYPE_CHECKING:
     from afterlog.store.cleanup import Cleanup
     from afterlog.store.schedules import Schedules
     from afterlog.subscription.subscription import Subscription
+
+
+logger = logging.getLogger("afterlog.store.store")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +148,32 @@ class Administration:
         """With all that was acked, nacked and leased: what is made under its name later begins anew."""
         self._delete_reader(topic, name, force, self.subscription_names, UnknownSubscription)
 
+    def expire_subscriptions(self, *, raising: bool) -> None:
+        """Delete what nobody has read for as long as its topic says. Of dead letters that were sent back the record
+        stays, and so does what other clusters have, where it may be read."""
+        for topic in list(self.topics.by_name.values()):
+            expires_ms = topic.settings.subscription_expiration_ms
+            try:
+                for name in [] if expires_ms is None else self.subscription_names(topic.name):
+                    if name != REDRIVE and expires_ms is not None:
+                        self._expire(topic.name, name, expires_ms)
+            except (AfterlogError, OSError) as error:
+                if self.topics.by_name.get(topic.name) is not topic:
+                    continue  # it is being deleted
+                if raising:
+                    raise
+                if not isinstance(error, StoreClosed):
+                    logger.error("%s: its subscriptions were not looked at: %s", topic.name, error)
+
+    def _expire(self, topic: str, name: str, expires_ms: int) -> None:
+        def has_expired() -> bool:
+            return self.subscriptions.unread_ms(topic, name) >= expires_ms and name not in self.replicated_names(topic)
+
+        if has_expired() and self._delete_reader(
+            topic, name, False, self.subscription_names, UnknownSubscription, has_expired
+        ):
+            logger.info("%s: nobody has read the subscription %s for %d ms: deleted", topic, name, expires_ms)
+
     def delete_group(self, topic: str, name: str, *, force: bool) -> None:
         """With its positions."""
         self._delete_reader(topic, name, force, self.groups, UnknownGroup)
@@ -161,14 +206,19 @@ class Administration:
         force: bool,
         known: Callable[[str], list[str]],
         unknown: type[UnknownGroup | UnknownSubscription],
-    ) -> None:
+        may: Callable[[], bool] = lambda: True,
+    ) -> bool:
+        """Whether it may, and did. may: asked where nobody comes to read it any more."""
         with self.backing_up, self.lock:
             self._check_known(topic, name, known, unknown)
+            if not may():
+                return False
             self._let_go(topic, name, force)
             target = self.topic_of(topic)
             letting_go = [target.log(number).letting_go for number in range(target.partition_count)]
             # Else a pass of retention may read what goes.
             within(letting_go, lambda: self.topics.deletions.delete_reader(topic, name))
+            return True
 
     def _check_known(
         self,

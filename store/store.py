@@ -656,7 +656,7 @@ class Store(StoreSurface):
 
     def enforce_retention(self) -> int:
         self._usable()
-        return self._cleaning_up().run(raising=True)
+        return self._look_after(raising=True)
 
     def held_bytes(self, topic: str, partition: int = 0) -> HeldBytes:
         target = self.topic(topic)
@@ -830,14 +830,19 @@ class Store(StoreSurface):
         interval_ms = self.config.retention_check_interval_ms
         if not self._works_behind or self._cleaner is not None or interval_ms is None:
             return
-        if any(each.is_cleaned_up for each in settings):
+        if any(each.is_looked_after for each in settings):
             self._cleaner = Background.weakly(
                 "afterlog-retention",
                 self,
-                lambda store: store._cleaning_up().run(),
+                lambda store: store._look_after(raising=False),
                 clock=self.clock,
                 interval_ms=interval_ms,
             )
+
+    def _look_after(self, *, raising: bool) -> int:
+        """A pass: subscriptions that have expired go first, for they may hold what retention lets go."""
+        self._administration().expire_subscriptions(raising=raising)
+        return self._cleaning_up().run(raising=raising)
 
     def _cleaning_up(self) -> Cleanup:
         """Made with the first use: who only sends imports nothing that reads."""

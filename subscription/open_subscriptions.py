@@ -60,6 +60,9 @@ class OpenSubscriptions:
         self._lock = threading.RLock()
         self.replicated: set[tuple[str, str]] = set()
         """(topic, name) of those that somebody has said it of, since the store was opened; open or not."""
+        self._opened_ms = clock.boot_ms()
+        self._left_ms: dict[tuple[str, str], int] = {}
+        """When a reader of them was closed last, by the clock of the boot."""
 
     def subscribe(
         self,
@@ -115,6 +118,13 @@ class OpenSubscriptions:
                 if any(each[0] == topic and name in (None, each[2]) for each in names)
             ]
 
+    def unread_ms(self, topic: str, name: str) -> int:
+        """For how long nobody has read a subscription, since the store was opened; 0 where somebody does."""
+        with self._lock:
+            if self.readers(topic, name):
+                return 0
+            return self._clock.boot_ms() - self._left_ms.get((topic, name), self._opened_ms)
+
     def shared(self) -> list[PartitionSubscription]:
         """The same without the lock, for who holds `letting_go` of a partition: of that none comes or has just come."""
         return [part.subscription for part in list(self._shared.values())]
@@ -161,6 +171,7 @@ class OpenSubscriptions:
     def let_go(self, reader: Subscription) -> None:
         """A reader names nothing any more: it is closed, and no block of its messages is open, or it must not wait."""
         with self._lock:
+            self._left_ms[reader.topic, reader.name] = self._clock.boot_ms()  # first: struck here, it is read still
             self._readers.pop(reader, None)
             self._close_unread()
 

@@ -46,7 +46,7 @@ from tests import campaigns
 from tests.campaigns.crash_states import PowerCut, crash_states
 from tests.campaigns.failing_files import FailingFiles
 from tests.campaigns.simulated_disk import Image, SimulatedFiles, os_error
-from tests.support import NOW_MS, PATH, Calls, HeldFiles, open_small, power_cut, small
+from tests.support import NOW_MS, PATH, Calls, HeldFiles, eventually, open_small, power_cut, small
 from tests.tier.memory_store import MemoryStore
 
 
@@ -378,6 +378,76 @@ def test_a_deleted_subscription_begins_anew(disk: SimulatedFiles, clock: ManualC
             store.delete_group("t", "s")
         store.delete_group("t", "g")
         assert 4 == len(values(store, group="g"))
+
+
+def test_a_subscription_that_nobody_reads_expires(disk: SimulatedFiles, clock: ManualClock) -> None:
+    """By elapsed time since its last reader closed, or the store was opened: a clock that is set tells nothing."""
+    store = open_small(disk, clock)
+    store.create_topic("t", 2, subscription_expiration_ms=60_000, retention_by_subscriptions=True)
+    store.create_topic("u")
+    for topic in ("t", "u"):
+        store.subscribe(topic, "left").close()
+        store.subscribe(topic, "afterlog-redrive").close()
+    store.subscribe("t", "elsewhere", replicated=True).close()
+    with store.subscribe("t", "read"), store.subscribe("t", "left", partitions=[1]):
+        clock.advance(60_000)
+        store.enforce_retention()
+        assert ["afterlog-redrive", "elsewhere", "left", "read"] == store.subscriptions("t")
+    clock.advance(59_999)
+    clock.step(10**9)
+    store.enforce_retention()
+    assert ["afterlog-redrive", "elsewhere", "left", "read"] == store.subscriptions("t")
+    store.subscribe("t", "left").close()
+    clock.advance(1)
+    store.enforce_retention()
+    assert ["afterlog-redrive", "elsewhere", "left"] == store.subscriptions("t")
+    store.close()
+    store = open_small(disk, clock)
+    clock.advance(59_999)
+    store.enforce_retention()
+    assert ["afterlog-redrive", "elsewhere", "left"] == store.subscriptions("t"), "the store was closed meanwhile"
+    clock.advance(1)
+    store.enforce_retention()
+    assert ["afterlog-redrive", "elsewhere"] == store.subscriptions("t")
+    assert ["afterlog-redrive", "left"] == store.subscriptions("u")
+    store.subscribe("t", "left").close()
+    store.alter_topic("t", subscription_expiration_ms=None)
+    clock.advance(10**9)
+    store.enforce_retention()
+    assert "left" in store.subscriptions("t")
+    store.close()
+
+
+def test_a_thread_looks_for_what_expires(disk: SimulatedFiles, clock: ManualClock) -> None:
+    with open_store(PATH, small(), clock, disk) as store:
+        store.create_topic("u")
+        assert store._cleaner is None
+        store.create_topic("t", subscription_expiration_ms=60_000)
+        store.subscribe("t", "s").close()
+        assert store._cleaner is not None
+
+        def is_gone() -> bool:
+            clock.advance(store.config.retention_check_interval_ms or 0)
+            return not store.subscriptions("t")
+
+        eventually(is_gone)
+
+
+def test_who_comes_to_read_it_is_in_time(disk: SimulatedFiles, clock: ManualClock) -> None:
+    store = open_small(disk, clock)
+    store.create_topic("t", subscription_expiration_ms=60_000)
+    store.subscribe("t", "s").close()
+    clock.advance(60_000)
+    known = Administration._check_known
+
+    def comes(self: Administration, topic: str, name: str, *more: Any) -> None:
+        known(self, topic, name, *more)
+        store.subscribe(topic, name).close()
+
+    with patch.object(Administration, "_check_known", comes):
+        store.enforce_retention()
+    assert ["s"] == store.subscriptions("t")
+    store.close()
 
 
 def test_a_handler_of_a_deleted_subscription_acks_nothing_of_the_next(disk: SimulatedFiles, clock: ManualClock) -> None:
