@@ -40,6 +40,7 @@ RUN = {
     "how-to/testing.md": 3,
     "how-to/tracing.md": 2,
     "how-to/upgrade.md": 1,
+    "how-to/web.md": 2,
     "how-to/worker.md": 2,
     "how-to/workers.md": 3,
     "index.md": 1,
