@@ -500,12 +500,20 @@ class StoreSurface(Closable, Protocol):
         """
 
     def pending(
-        self, topic: str, *, limit: int = 100, key: bytes | None = None, partition: int | None = None
+        self,
+        topic: str,
+        *,
+        limit: int = 100,
+        key: bytes | None = None,
+        partition: int | None = None,
+        after: Instant | None = None,
+        before: Instant | None = None,
     ) -> list[ScheduledRecord]:
         """The next `limit` records that are not due yet, ordered by (due, partition, offset). Delivers nothing.
 
-        key: only those of this key, for which the records before the last one found are read. Cancelled ones are left
-        out. Raises UnknownTopic, UnknownPartition, CorruptFile.
+        key: only those of this key, for which the records before the last one found are read. after, before: only those
+        due at or after, and before, which are found by the index. Cancelled ones are left out. Raises UnknownTopic,
+        UnknownPartition, InvalidDeliverAfter, CorruptFile.
         """
 
     def get(self, record: RecordId | str) -> StoredRecord | None:

@@ -319,6 +319,8 @@ PENDING: Final = HttpOperation(
         "limit": _LIMIT,
         "key": Text(default=None, null=True, most=4_000, about="text, or base64:…"),
         "partition": PARTITION,
+        "after": Whole(default=None, null=True, about="due at or after, ms since the epoch"),
+        "before": Whole(default=None, null=True, about="due before, ms since the epoch"),
     },
     answer=answer({"records": rows_of(SCHEDULED), "now_ms": INSTANT}), errors=_UNKNOWN,
 )  # fmt: skip

@@ -71,16 +71,32 @@ def reschedule(
 @LIMIT
 @click.option("--key", help="Only records of this key.")
 @click.option("--partition", type=click.IntRange(0), help="Only of this partition.")
+@click.option("--after", type=InstantType(), help="Only what is due at or after.")
+@click.option("--before", type=InstantType(), help="Only what is due before.")
 @JSON
 def pending(
-    data: FolderOrAddress, topic: str, limit: int, key: str | None, partition: int | None, as_json: bool
+    data: FolderOrAddress,
+    topic: str,
+    limit: int,
+    key: str | None,
+    partition: int | None,
+    after: int | datetime | None,
+    before: int | datetime | None,
+    as_json: bool,
 ) -> None:
     """Show what is scheduled, next due first. Nothing is delivered."""
     from afterlog.cli.output import clipped, iso, json_line, message_row, relative, table
 
     with opened(data) as store:
         records, now_ms = (
-            store.pending(topic, limit=limit, key=None if key is None else encoded(key), partition=partition),
+            store.pending(
+                topic,
+                limit=limit,
+                key=None if key is None else encoded(key),
+                partition=partition,
+                after=after,
+                before=before,
+            ),
             store.clock.now_ms(),
         )
     if as_json:

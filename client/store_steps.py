@@ -264,12 +264,21 @@ class StoreSteps:
         return RecordId.parse(moved)
 
     def pending(
-        self, topic: str, *, limit: int = 100, key: bytes | None = None, partition: int | None = None
+        self,
+        topic: str,
+        *,
+        limit: int = 100,
+        key: bytes | None = None,
+        partition: int | None = None,
+        after: Instant | None = None,
+        before: Instant | None = None,
     ) -> Steps[list[ScheduledRecord]]:
         query = {
             "limit": whole("limit", limit),
             "key": _key_text(item(key, "keys")),
             "partition": None if partition is None else _partition(partition),
+            "after": None if after is None else instant_ms(after),
+            "before": None if before is None else instant_ms(before),
         }
         found: list[ScheduledRecord] = yield asking(
             operations.PENDING, lambda row: [*map(scheduled_of, row["records"])], query=query, topic=topic

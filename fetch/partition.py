@@ -39,6 +39,7 @@ from afterlog.fetch.timeline import Reading, Timeline
 from afterlog.fetch.verified import Fetched, Located
 from afterlog.index.acked_ranges import AckedRange
 from afterlog.index.entries import Entries, Key
+from afterlog.index.merge import Block
 from afterlog.log.broker_time import offset_at_broker_time
 from afterlog.log.cancel_result import CancelResult
 from afterlog.log.cancellation import Int8Array
@@ -251,12 +252,18 @@ class Partition:
         return self._order.next_due(reading or self.look())
 
     def scheduled(
-        self, limit: int, key: bytes | None = None, *, behind: Key | None = None, max_bytes: int = INT64_MAX
+        self,
+        limit: int,
+        key: bytes | None = None,
+        *,
+        behind: Key | None = None,
+        before_ms: int | None = None,
+        max_bytes: int = INT64_MAX,
     ) -> Columns:
         """The next `limit` pending records, next due first, of one key where that is given; nothing is delivered.
 
-        behind: only those that come after this place in delivery order. max_bytes: none after those whose values fill
-        it. `delivery_offset` is -1 in all of them: their ranks are not final.
+        behind: only those that come after this place in delivery order; before_ms: that are due before. max_bytes: none
+        after those whose values fill it. `delivery_offset` is -1 in all of them: their ranks are not final.
         """
         limit, max_bytes = whole("limit", limit), whole("max_bytes", max_bytes)
         if not isinstance(key, bytes | None):
@@ -267,6 +274,8 @@ class Partition:
         start = self._entry_start(behind, reading)
         within = 0 if behind is None or start is None else behind.offset - start.offset
         blocks = self._order.pending(reading, start)
+        if before_ms is not None:
+            blocks = _due_before(blocks, whole("before_ms", before_ms, -INT64_MAX))
         columns = self._decoder.first(blocks, limit + within, key, reading, max_bytes)
         if behind is not None and within:
             columns = columns.take(
@@ -670,6 +679,14 @@ class Partition:
             begin = behind if whole else behind - block.records + 1
             block = block[: max(int(begin.searchsorted(max_records, side="right")), 1)]
         return verified.locate(block, visible, max_bytes)
+
+
+def _due_before(blocks: Iterator[Block], ms: int) -> Iterator[Block]:
+    """What is due before, of blocks in due order."""
+    for block in blocks:
+        yield block.where(block.deliver_after < ms)
+        if len(block) and int(block.deliver_after[-1]) >= ms:
+            return
 
 
 def _offsets_in(segment: Segment, start: int, end: int) -> Iterator[Int64Array]:

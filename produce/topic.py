@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from afterlog.base.arguments import flag
+from afterlog.base.clock import INT64_MAX
 from afterlog.base.errors import InvalidRecord, InvalidTopic, TopicDeleted, UniqueKeyConflict
 from afterlog.fetch.record_id import RecordId
 from afterlog.log.interceptors import interceptors_of
@@ -219,11 +220,21 @@ class Topic:
         """Where records of this key may be: a partition of each priority, the highest first."""
         return self._partitioner.partitions_for(key)
 
-    def pending(self, limit: int, key: bytes | None, numbers: Iterable[int]) -> list[ScheduledRecord]:
-        """The next `limit` pending records of some partitions, ordered by (due, partition, offset)."""
+    def pending(
+        self,
+        limit: int,
+        key: bytes | None,
+        numbers: Iterable[int],
+        after_ms: int | None = None,
+        before_ms: int | None = None,
+    ) -> list[ScheduledRecord]:
+        """The next `limit` pending records of some partitions, ordered by (due, partition, offset); of those due at or
+        after an instant, and before another."""
         from afterlog.fetch.message_columns import Columns
+        from afterlog.index.entries import Key
 
-        parts = [self.partition(number).scheduled(limit, key) for number in numbers]
+        behind = None if after_ms is None else Key(after_ms - 1, INT64_MAX)
+        parts = [self.partition(number).scheduled(limit, key, behind=behind, before_ms=before_ms) for number in numbers]
         columns = Columns.concatenate([Columns.empty(self.name), *parts])
         order = np.lexsort((columns.offset, columns.partition, columns.due))
         return columns.take(order[:limit]).to_scheduled()

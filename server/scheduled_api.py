@@ -27,7 +27,10 @@ async def pending(served: Served, request: Request) -> Reply:
     key = None if asked["key"] is None else key_of_text(asked["key"])
 
     def ask() -> Reply:
-        found = served.store.pending(request.topic, limit=asked["limit"], key=key, partition=asked["partition"])
+        found = served.store.pending(
+            request.topic, limit=asked["limit"], key=key, partition=asked["partition"], after=asked["after"],
+            before=asked["before"],
+        )  # fmt: skip
         return as_json({"records": [message_row(record) for record in found], "now_ms": served.store.now_ms()})
 
     return await served.run(ask)

@@ -61,7 +61,7 @@ from afterlog.records.encode import RecordColumns, offset_column, ragged, same_h
 from afterlog.records.expiry import expiring
 from afterlog.records.single import SingleRecord, byte_string, header_section
 from afterlog.records.time_columns import DelayColumn, InstantColumn, asked_column
-from afterlog.records.times import Delay, Instant, asked_ms, check_timestamps
+from afterlog.records.times import Delay, Instant, asked_ms, check_timestamps, instant_ms
 from afterlog.store.deletions import Deletions
 from afterlog.store.room import StoreRoom
 from afterlog.store.topics import OpenTopics
@@ -442,11 +442,19 @@ class Store(StoreSurface):
         return target.record_id(record.partition, target.partition(record.partition).reschedule(record.offset, asked))
 
     def pending(
-        self, topic: str, *, limit: int = 100, key: bytes | None = None, partition: int | None = None
+        self,
+        topic: str,
+        *,
+        limit: int = 100,
+        key: bytes | None = None,
+        partition: int | None = None,
+        after: Instant | None = None,
+        before: Instant | None = None,
     ) -> list[ScheduledRecord]:
         target = self.topic(topic)
         numbers = range(target.partition_count) if partition is None else [partition]
-        return target.pending(whole("limit", limit), _key(key), numbers)
+        span = None if after is None else instant_ms(after), None if before is None else instant_ms(before)
+        return target.pending(whole("limit", limit), _key(key), numbers, *span)
 
     def get(self, record: RecordId | str) -> StoredRecord | None:
         record = RecordId.of(record)

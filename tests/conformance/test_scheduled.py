@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
 
 from afterlog.base.errors import (
+    InvalidDeliverAfter,
     InvalidRecord,
     InvalidSchedule,
     InvalidTopic,
@@ -45,6 +47,37 @@ class TestPending:
         for each in (b"other", key, b"another", key):
             setting.store.send("mail", b"x", key=each, delay=60, partition=0)
         assert [1, 3] == [record.offset for record in setting.store.pending("mail", key=key)]
+
+    def test_of_a_span_of_time(self, setting: Setting) -> None:
+        """From the first instant on, and before the second; of batches, of several partitions, of one key."""
+        setting.store.alter_topic("mail", partitions=2)
+        for partition in (0, 1):
+            for first in (0, 600):  # more than a look at a time merges
+                setting.store.send_many(
+                    "mail", [b"%d" % (first + row) for row in range(600)],
+                    keys=[b"%d" % (row % 3) for row in range(600)],
+                    deliver_after=[NOW_MS + 1_000 * (1 + first + row) for row in range(600)], partition=partition,
+                )  # fmt: skip
+
+        def found(after: int | None, before: int | None, **options: Any) -> list[bytes]:
+            span = {"after": after, "before": before}
+            given = {name: NOW_MS + 1_000 * (1 + each) for name, each in span.items() if each is not None}
+            return [record.value for record in setting.store.pending("mail", limit=5_000, **given, **options)]
+
+        def every(rows: range, times: int = 2) -> list[bytes]:
+            return [b"%d" % row for row in rows for _ in range(times)]
+
+        assert every(range(1_200)) == found(None, None)
+        for after, before in ((0, 1), (5, 9), (598, 605), (1_190, None), (None, 3), (300, 900), (7, 7), (9, 5)):
+            assert every(range(after or 0, 1_200 if before is None else before)) == found(after, before)
+        assert every(range(598, 605), 1) == found(598, 605, partition=1)
+        assert [b"600", b"603"] == found(598, 605, partition=0, key=b"0")
+        later = datetime.fromtimestamp((NOW_MS + 1_001_000) / 1_000, UTC)
+        assert [b"1000"] == [each.value for each in setting.store.pending("mail", limit=1, after=later)]
+        assert ([b"0"], []) == (found(-(10**9), 1, partition=0), found(None, -(10**9)))
+        for wrong in ("soon", -1):
+            with pytest.raises((InvalidDeliverAfter, WrongType)):
+                setting.store.pending("mail", after=wrong)
 
 
 class TestLookingUp:

@@ -18,7 +18,37 @@ def set_up() -> None:
     settings.configure(
         SECRET_KEY="of tests",
         USE_TZ=True,
-        INSTALLED_APPS=["django_tasks", "afterlog.integrations.django"],
+        INSTALLED_APPS=[
+            "django_tasks",
+            "afterlog.integrations.django",
+            "django.contrib.admin",
+            "django.contrib.auth",
+            "django.contrib.contenttypes",
+            "django.contrib.sessions",
+            "django.contrib.messages",
+        ],
+        MIDDLEWARE=[
+            "django.contrib.sessions.middleware.SessionMiddleware",
+            "django.contrib.auth.middleware.AuthenticationMiddleware",
+            "django.contrib.messages.middleware.MessageMiddleware",
+        ],
+        TEMPLATES=[
+            {
+                "BACKEND": "django.template.backends.django.DjangoTemplates",
+                "APP_DIRS": True,
+                "OPTIONS": {
+                    "context_processors": [
+                        "django.template.context_processors.request",
+                        "django.contrib.auth.context_processors.auth",
+                        "django.contrib.messages.context_processors.messages",
+                    ]
+                },
+            }
+        ],
+        ROOT_URLCONF="tests.integrations.shop_urls",
+        ALLOWED_HOSTS=["testserver"],
+        STATIC_URL="static/",
+        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
         DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
         TASKS={
             "default": {

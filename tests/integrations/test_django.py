@@ -373,3 +373,89 @@ def test_workers_that_are_killed_lose_nothing(tmp_path: Path, tasks: Any) -> Non
     assert {"SUCCESSFUL"} == {backend.get_result(each.id).status for each in results}
     assert process.returncode == 0
     backend.close()
+
+
+class TestAdmin:
+    """The page of the admin, by a browser of Django's tests."""
+
+    PAGE = "/admin/afterlog/afterlogtask/"
+
+    @pytest.fixture(autouse=True)
+    def database(self) -> None:
+        from django.core.management import call_command
+
+        call_command("migrate", verbosity=0)
+
+    @staticmethod
+    def client(*permissions: str) -> Any:
+        """Of somebody of the staff who has these."""
+        from django.contrib.auth.models import Permission, User
+        from django.test import Client
+
+        user = User.objects.create_user(f"user {User.objects.count()}", is_staff=True)
+        for name in permissions:
+            user.user_permissions.add(Permission.objects.get(codename=f"{name}_afterlogtask"))
+        client = Client()
+        client.force_login(user)
+        return client
+
+    def page(self, client: Any) -> str:
+        return str(client.get(self.PAGE).content.decode())
+
+    def test_what_waits_and_what_became_of_it(self, site: Site, tasks: Any) -> None:
+        client = self.client("view", "change")
+        assert 2 == self.page(client).count("None.")
+        waits = tasks.add.using(run_after=NOW + timedelta(days=1)).enqueue(1, b="<two>")
+        ran, failed = tasks.add.enqueue(3, 4), tasks.fail.enqueue("for a reason")
+        site.store.send("django.default", b"no task", delay=60)
+        site.work()
+        page = self.page(client)
+        assert "tests.integrations.shop_tasks.add" in page
+        assert "1, b=&#x27;&lt;two&gt;&#x27;" in page
+        assert f'name="cancel" value="default {waits.id}"' in page
+        assert page.index(f'name="again" value="default {failed.id}"') < page.index(f"default {ran.id}")
+        assert "SUCCESSFUL" in page
+        assert "builtins.ValueError" in page
+        assert "raise ValueError(reason)" in page
+
+    def test_cancel_and_run_again(self, site: Site, tasks: Any) -> None:
+        client = self.client("view", "change")
+        waits = tasks.add.using(run_after=NOW + timedelta(days=1)).enqueue(1, 2)
+        ran = tasks.add.enqueue(3, 4)
+        site.work()
+        assert f"Cancelled: {waits.id}" in self.told(client, cancel=waits.id)
+        assert gone(site, waits.id)
+        assert f"Too late: {waits.id}" in self.told(client, cancel=waits.id)
+        assert "Enqueued again: add, as " in self.told(client, again=ran.id)
+        assert 1 == site.work()
+        assert "Not there: nobody-0@1 (TaskResultDoesNotExist" in self.told(client, again="nobody-0@1")
+
+    def told(self, client: Any, **do: str) -> str:
+        answer = client.post(self.PAGE, {name: f"default {result_id}" for name, result_id in do.items()})
+        assert (302, self.PAGE) == (answer.status_code, answer["Location"])
+        return self.page(client)
+
+    def test_who_may_look_and_who_may_change(self, site: Site, tasks: Any) -> None:
+        waits = tasks.add.using(run_after=NOW + timedelta(days=1)).enqueue(1, 2)
+        assert 403 == self.client().get(self.PAGE).status_code
+        looks = self.client("view")
+        assert waits.id not in self.page(looks), "no button"
+        assert 403 == looks.post(self.PAGE, {"cancel": f"default {waits.id}"}).status_code
+        assert not gone(site, waits.id)
+
+    def test_the_latest_of_many(self, site: Site, tasks: Any) -> None:
+        """Of results of days, and of one minute."""
+        client = self.client("view", "change")
+        for day in range(3):
+            ran = [tasks.add.enqueue(day, number) for number in range(60)]
+            while site.work():
+                pass
+            site.clock.advance(86_400_000)
+        page = self.page(client)
+        assert 100 == page.count('name="again"')
+        assert f"default {ran[-1].id}" in page
+
+    def test_a_store_that_is_gone(self, site: Site, tasks: Any) -> None:
+        client = self.client("view")
+        site.store.close()
+        assert "the store is closed" in self.page(client)
