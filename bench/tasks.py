@@ -1,14 +1,15 @@
 """Tasks that are due later, over this log and over what frameworks have else; and workers that are killed.
 
-    python -m bench.tasks [--framework dramatiq|celery|django] [--tasks 3000] [--wait 12] [--threads 8]
+    python -m bench.tasks [--framework dramatiq|celery|django] [--tasks 3000] [--wait 12] [--threads 8] [--spread 60]
 
 The same task and worker each time, over Redis (AOF, `appendfsync everysec` and `always`), over a folder that worker
 and sender share (the store is in one of them), and over `afterlog serve` beside them; an fdatasync each send.
 
     one instant   enqueue so many tasks that are due at one time; memory of the worker before, and while all wait; how
                   fast they run then, and how late they are
+    spread        only with --spread: the same tasks, due one after the other over so many seconds
     killed        200 tasks, due in 6 s; the worker is killed with -9 after 2 s, and another one started; of how many it
-                  is known 10 s after their time that they ran, and how often
+                  is known at most 10 s after their time that they ran, and how often
 """
 
 from __future__ import annotations
@@ -227,12 +228,16 @@ def rows(path: Path) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.frombuffer(path.read_bytes() if path.exists() else b"", np.int64).reshape(-1, 2)
 
 
-def enqueue(framework: str, path: Path, url: str, count: int, wait_s: float) -> tuple[float, int]:
-    """Tasks that are due together, after `wait_s`; seconds that it took, and when they are due, in us."""
+def enqueue(
+    framework: str, path: Path, url: str, count: int, wait_s: float, spread_s: float = 0.0
+) -> tuple[float, int]:
+    """Tasks that are due after `wait_s`, together or one after the other; seconds that it took, and when the first is
+    due, in us."""
     tasks = FRAMEWORKS[framework](url, str(path))
     begun_s, due_us = time.perf_counter(), time.time_ns() // 1_000 + int(wait_s * 1e6)
     for number in range(count):
-        tasks.send(number, due_us, max(due_us - time.time_ns() // 1_000, 0))
+        at_us = due_us + int(number * spread_s / count * 1e6)
+        tasks.send(number, at_us, max(at_us - time.time_ns() // 1_000, 0))
     took_s = time.perf_counter() - begun_s
     tasks.close()
     return took_s, due_us
@@ -242,19 +247,21 @@ def sleep_until(us: int) -> None:
     time.sleep(max(us / 1e6 - time.time(), 0))
 
 
-def one_instant(framework: str, kind: str, count: int, wait_s: float, threads: int) -> dict[str, Any]:
+def waited_for(
+    framework: str, kind: str, count: int, wait_s: float, threads: int, spread_s: float = 0.0
+) -> dict[str, Any]:
     with temporary_folder() as folder, place(kind, folder) as (url, server):
         path = folder / "ran"
         with worker_process(framework, url, path, threads) as worker:
             time.sleep(0.5)
             before = memory_bytes([worker.pid])
-            took_s, due_us = enqueue(framework, path, url, count, wait_s)
+            took_s, due_us = enqueue(framework, path, url, count, wait_s, spread_s)
             if time.time_ns() // 1_000 > due_us:
                 raise RuntimeError(f"{kind}: {count} took {took_s:.1f} s to enqueue: give a longer --wait")
             sleep_until(due_us - 200_000)
             waiting = memory_bytes([worker.pid])
             served = memory_bytes([] if server is None else server.processes())
-            end_s = time.monotonic() + 120
+            end_s = time.monotonic() + spread_s + 120
             while len(rows(path)) < count and time.monotonic() < end_s:
                 time.sleep(0.05)
             late = rows(path)[:, 1] / 1_000
@@ -262,7 +269,8 @@ def one_instant(framework: str, kind: str, count: int, wait_s: float, threads: i
             "enqueued_per_s": round(count / took_s), "ran": len(late), "ran_once": len({*rows(path)[:, 0].tolist()}),
             "worker_mib": [round(each["private"] / 2**20, 1) for each in (before, waiting)],
             "server_mib": round(served["private"] / 2**20, 1) if server is not None else None,
-            "per_s_when_due": round(len(late) / (late.max() / 1_000)), "late_ms_p50": round(float(np.median(late)), 1),
+            "per_s_when_due": None if spread_s else round(len(late) / (late.max() / 1_000)),
+            "late_ms_p50": round(float(np.median(late)), 1),
             "late_ms_p99": round(float(np.percentile(late, 99)), 1), "earliest_ms": round(float(late.min()), 2),
         }  # fmt: skip
 
@@ -277,7 +285,9 @@ def killed(
             sleep_until(due_us - int(wait_s / 1.5 * 1e6))
             worker.send_signal(signal.SIGKILL)
         with worker_process(framework, url, path, threads):
-            sleep_until(due_us + int(watch_s * 1e6))
+            sleep_until(due_us)
+            while len({*rows(path)[:, 0].tolist()}) < count and time.time() < due_us / 1e6 + watch_s:
+                time.sleep(0.05)
             runs = Counter(rows(path)[:, 0].tolist())
             late = rows(path)[:, 1] / 1_000
         return {
@@ -291,6 +301,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--tasks", type=int, default=3_000)
     parser.add_argument("--wait", type=float, default=12.0)
     parser.add_argument("--threads", type=int, default=8)
+    parser.add_argument("--spread", type=float)
     parser.add_argument("--framework", choices=[*FRAMEWORKS], default="dramatiq")
     parser.add_argument("--only", default=",".join(KINDS))
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
@@ -305,9 +316,13 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         if asked.framework == "django" and "redis" in kind:
             continue  # there is no backend of it
         figures[kind] = {
-            "one_instant": one_instant(asked.framework, kind, asked.tasks, asked.wait, asked.threads),
+            "one_instant": waited_for(asked.framework, kind, asked.tasks, asked.wait, asked.threads),
             "killed": killed(asked.framework, kind, asked.threads),
         }
+        if asked.spread is not None:
+            figures[kind]["spread"] = waited_for(
+                asked.framework, kind, asked.tasks, asked.wait, asked.threads, asked.spread
+            )
         print(kind, json.dumps(figures[kind]), flush=True)
     return figures
 

@@ -412,6 +412,7 @@ def test_a_server_that_is_killed_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pool", ["threads", "prefork"])
+@pytest.mark.share(2)
 def test_workers_that_are_told_to_end_run_nothing_twice(tmp_path: Path, pool: str) -> None:
     """What they have begun they finish, and what they had not begun goes back."""
     ends = campaigns.examples(1, whole=10)

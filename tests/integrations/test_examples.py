@@ -22,6 +22,7 @@ pytest.importorskip("celery")
 pytest.importorskip("django_tasks")
 
 
+@pytest.mark.share(2)
 def test_celery(tmp_path: Path) -> None:
     said = tmp_path / "said"
     with said.open("w") as out:  # no pipe: what a killed worker has forked may hold its end
@@ -77,6 +78,7 @@ def site(tmp_path: Path, port: int) -> Iterator[Path]:
             assert 0 == process.wait(PATIENCE_S)
 
 
+@pytest.mark.share(2)
 def test_django(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
