@@ -97,6 +97,7 @@ class Administration:
                     )
                 try:
                     self.topics.delete(topic.name)
+                    self.subscriptions.forget(topic.name)
                 finally:
                     schedules.read_anew()
 
@@ -218,6 +219,7 @@ class Administration:
             letting_go = [target.log(number).letting_go for number in range(target.partition_count)]
             # Else a pass of retention may read what goes.
             within(letting_go, lambda: self.topics.deletions.delete_reader(topic, name))
+            self.subscriptions.forget(topic, name)
             return True
 
     def _check_known(

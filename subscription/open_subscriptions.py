@@ -125,6 +125,13 @@ class OpenSubscriptions:
                 return 0
             return self._clock.boot_ms() - self._left_ms.get((topic, name), self._opened_ms)
 
+    def forget(self, topic: str, name: str | None = None) -> None:
+        """A subscription is deleted, or all to a topic."""
+        with self._lock:
+            self._left_ms = {
+                each: ms for each, ms in self._left_ms.items() if each[0] != topic or name not in (None, each[1])
+            }
+
     def shared(self) -> list[PartitionSubscription]:
         """The same without the lock, for who holds `letting_go` of a partition: of that none comes or has just come."""
         return [part.subscription for part in list(self._shared.values())]
