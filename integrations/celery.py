@@ -36,7 +36,7 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 from afterlog.base.errors import AfterlogError, InvalidTopic, ServerUnavailable, StoreClosed, UnknownTopic
 from afterlog.base.locks import Condition, Thread
 from afterlog.fetch.positions import LATEST
-from afterlog.integrations.places import StoreHandle, made
+from afterlog.integrations.places import Priorities, StoreHandle, made
 from afterlog.integrations.queue_names import NAME_MAX, topic_of
 from afterlog.log.topic_settings import PRIORITIES_MAX
 from afterlog.records.unique_key import KEY_BYTES_MAX
@@ -206,8 +206,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         self._wait_s = 0.0
         """That the next `basic_get` waits."""
         self._made: set[str] = set()
-        self._priorities: dict[str, int] = {}
-        """Of the topics that are made; their owners may have given them others than were asked for."""
+        self._priorities = Priorities()
         self._tables: dict[str, tuple[float, list[Any]]] = {}
         """Bindings of an exchange in all processes, and when they were read."""
 
@@ -217,8 +216,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         due, message = _taken_out(message)
         topic = self._queue_topic(queue)
         asked: dict[str, Any] = {"deliver_after": due, "expires_after": self._use(message, due)}
-        if self._priorities[topic] > 1:
-            asked["priority"] = min(max(_priority(message), 0), self._priorities[topic] - 1)
+        priority = _priority(message)
+        if priority > 0 and (most := self._priorities.of(self._store(), topic) - 1):
+            asked["priority"] = min(priority, most)
         task_id = message.get("headers", {}).get("id")
         if due is not None and isinstance(task_id, str) and task_id:  # by which a revoke finds it, while it waits
             asked |= {"unique_key": _task_key(task_id), "on_conflict": "keep"}
@@ -499,9 +499,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
     def _topic(self, name: str, **settings: Any) -> str:
         if name not in self._made:
-            made(self._store(), name, **settings)
-            self._priorities[name] = self._store().topic(name).settings.priorities
-            self._made.add(name)
+            self._made.add(made(self._store(), name, **settings))
         return name
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from afterlog.surface import StoreSurface
 
 WEB: Final = ("afterlog+http", "afterlog+https")
+KNOWN_S: Final = 5.0
+"""For so long what a topic was like is taken for what it is like."""
 PATIENCE_S: Final = 30.0
 """For so long a call is tried again while nobody serves the store."""
 
@@ -113,6 +115,22 @@ def made(store: StoreSurface, topic: str, **settings: Any) -> str:
         with contextlib.suppress(TopicExists):  # made meanwhile
             store.create_topic(topic, **settings)
     return topic
+
+
+class Priorities:
+    """How many the topics of a store have, as of the last few seconds: their owners may give them others, and to ask a
+    server for each send would cost as much as the send. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str], tuple[int, float]] = {}
+
+    def of(self, store: StoreSurface, topic: str) -> int:
+        """Raises UnknownTopic, and as the store does."""
+        now_s = store.clock.monotonic_s()
+        known = self._known.get((id(store), topic))
+        if known is None or now_s - known[1] >= KNOWN_S:
+            known = self._known[id(store), topic] = store.topic(topic).settings.priorities, now_s
+        return known[0]
 
 
 class StoreHandle:

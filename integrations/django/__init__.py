@@ -7,7 +7,7 @@
     }}
 
 `backend` enqueues and finds results, `task_worker` runs what is due, `results` is how both write tasks and results
-down, `framework` is which of the two packages is meant. Begin with `backend`.
+down, `admin` is a page for both, `framework` is which of the two packages is meant. Begin with `backend`.
 """
 
 from __future__ import annotations

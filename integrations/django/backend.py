@@ -43,7 +43,7 @@ from afterlog.integrations.django.results import (
     written_result,
     written_task,
 )
-from afterlog.integrations.places import StoreHandle, made
+from afterlog.integrations.places import Priorities, StoreHandle, made
 from afterlog.integrations.queue_names import NAME_MAX, topic_of
 from afterlog.log.cancel_result import CancelResult
 from afterlog.surface import StoreSurface
@@ -84,6 +84,7 @@ class AfterlogBackend(BaseTaskBackend):
         self.result_ttl = _positive(alias, "RESULT_TTL", options.get("RESULT_TTL", timedelta(days=7)))
         self.lease = _positive(alias, "LEASE", options.get("LEASE", timedelta(seconds=30)))
         self._made: set[tuple[int, str]] = set()
+        self._priorities = Priorities()
 
     # What Django asks of a backend.
 
@@ -184,7 +185,7 @@ class AfterlogBackend(BaseTaskBackend):
 
     def _priority_in(self, topic: str, priority: int) -> int:
         """Of those that the topic has: its owner may have given it others."""
-        return priority_of(priority) * self.store().topic(topic).settings.priorities // PRIORITIES
+        return priority_of(priority) * self._priorities.of(self.store(), topic) // PRIORITIES
 
     def _is_ours(self, topic: str) -> bool:
         return topic.startswith(f"{self.prefix}.")

@@ -1,7 +1,7 @@
 """A task as its record has it, and a result: JSON, the times in ms.
 
     task    {"task": "shop.tasks.send", "args": […], "kwargs": {…}, "priority": 0, "queue": "default",
-             "run_after_ms": null, "enqueued_ms": …}                                in the topic of its queue and level
+             "run_after_ms": null, "enqueued_ms": …}                                in the topic of its queue
     result  {"task": as above, "status": "SUCCESSFUL", "started_ms": …, "attempted_ms": …, "finished_ms": …,
              "workers": […], "errors": [[class, traceback], …], "value": …}         in `PREFIX-results`
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -19,6 +20,7 @@ from afterlog.base.clock import ManualClock
 from afterlog.base.errors import RecordTooLarge
 from afterlog.base.locks import Thread
 from afterlog.fetch.record_id import RecordId
+from afterlog.integrations import places
 from afterlog.store.store import Store
 from tests import campaigns
 from tests.support import NOW_MS, eventually
@@ -244,19 +246,16 @@ def test_priorities_are_those_of_the_topic(site: Site, tasks: Any) -> None:
 
 
 def test_a_topic_that_its_owner_made(tmp_path: Path, tasks: Any) -> None:
-    """Of no priorities, or of others: those of the tasks are brought into them."""
+    """Of no priorities, or of others: those of the tasks are brought into them, some seconds later at most."""
     clock = ManualClock(NOW_MS)
-    with afterlog.open(tmp_path, clock=clock) as store:
+    with afterlog.open(tmp_path, clock=clock) as store, patch.object(places, "KNOWN_S", 0.0):
         store.create_topic("django.mail_x40_host")
-        made_by_its_owner(Site(store, clock), tasks)
-
-
-def made_by_its_owner(site: Site, tasks: Any) -> None:
-    assert 0 == RecordId.parse(tasks.urgent.using(priority=100).enqueue().id).partition
-    site.store.alter_topic("django.mail_x40_host", priorities=2)
-    sent = [RecordId.parse(tasks.urgent.using(priority=priority).enqueue().id) for priority in (-100, 0, 100)]
-    assert [0, 0, 1] == [record.partition for record in sent]
-    assert 4 == site.work("mail@host")
+        site = Site(store, clock)
+        assert 0 == RecordId.parse(tasks.urgent.using(priority=100).enqueue().id).partition
+        store.alter_topic("django.mail_x40_host", priorities=2)
+        sent = [RecordId.parse(tasks.urgent.using(priority=priority).enqueue().id) for priority in (-100, 0, 100)]
+        assert [0, 0, 1] == [record.partition for record in sent]
+        assert 4 == site.work("mail@host")
 
 
 class TestGate:

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 import afterlog
 from afterlog.base.errors import InvalidArgument, StoreClosed, WrongType
+from afterlog.integrations import places
 from afterlog.integrations.places import StoreHandle, StorePlace
 
 GOOD: dict[str, tuple[Path | None, str]] = {
@@ -93,3 +95,17 @@ handle.close()
 def test_a_forked_child_opens_for_itself(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", FORKED, tmp_path], capture_output=True, text=True, check=False)
     assert (0, "[b'from the child']\n") == (ran.returncode, ran.stdout), ran.stderr
+
+
+def test_how_many_priorities_a_topic_has_is_asked_now_and_then(tmp_path: Path) -> None:
+    """And not for each send; of two stores by themselves."""
+    known = places.Priorities()
+    with afterlog.open(tmp_path / "a") as one, afterlog.open(tmp_path / "b") as other:
+        one.create_topic("t")
+        other.create_topic("t", priorities=3)
+        assert [1, 3] == [known.of(store, "t") for store in (one, other)]
+        one.alter_topic("t", priorities=2)
+        with patch.object(one, "topic", side_effect=AssertionError):
+            assert [1] * 100 == [known.of(one, "t") for _ in range(100)]
+        with patch.object(places, "KNOWN_S", 0.0):
+            assert 2 == known.of(one, "t")
