@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,16 +13,13 @@ import click
 from afterlog.api.byte_text import bytes_of, headers_of
 from afterlog.base.errors import InvalidDeliverAfter, InvalidRecord, RecordTooLarge
 from afterlog.base.payload import json as json_value
+from afterlog.base.time_text import duration_ms, instant
 from afterlog.records.expiry import expiring
 
 if TYPE_CHECKING:
     from afterlog.fetch.record_id import RecordId
 
 CHUNK_BYTES = 8 << 20
-_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_DURATION = re.compile(r"(?:[0-9]{1,18}(?:\.[0-9]{1,9})?(?:ms|s|m|h|d|w))+")
-_PART = re.compile(r"([0-9.]+)(ms|s|m|h|d|w)")
-_INT64_MAX = 2**63 - 1
 _RECORD_KEYS = {
     "value", "json", "key", "headers", "delay", "deliver_after", "unique_key", "expires_after", "priority",
 }  # fmt: skip
@@ -49,32 +45,6 @@ class InputRecord:
         return self.headers, self.key is not None, timed, self.unique_key is not None, self.priority
 
 
-def duration_ms(text: str) -> int:
-    """`250ms`, `30s`, `5m`, `2h`, `1d`, `1w`, `1h30m` as milliseconds, rounded up. Raises InvalidDeliverAfter."""
-    from decimal import ROUND_CEILING, Decimal
-
-    if not _DURATION.fullmatch(text):
-        raise InvalidDeliverAfter(f"{text!r} is no duration: write 250ms, 30s, 5m, 2h, 1d, 1w or 1h30m")
-    parts = (Decimal(number) * _UNIT_MS[unit] for number, unit in _PART.findall(text))
-    ms = int(sum(parts, Decimal()).to_integral_value(ROUND_CEILING))
-    if ms > _INT64_MAX:
-        raise InvalidDeliverAfter(f"{text!r} is longer than int64 milliseconds can name")
-    return ms
-
-
-def instant(text: str) -> int | datetime:
-    """Epoch milliseconds, or ISO 8601 with a zone. Raises InvalidDeliverAfter."""
-    if text.isascii() and text.isdigit() and len(text) <= 19:
-        return int(text)
-    try:
-        parsed = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidDeliverAfter(f"{text!r} is no instant: write 2030-01-31T08:00:00Z or epoch milliseconds") from None
-    if parsed.tzinfo is None:
-        raise InvalidDeliverAfter(f"{text!r} has no time zone: write {text}Z or {text}+01:00")
-    return parsed
-
-
 class Duration(click.ParamType[int]):
     name = "duration"
 
@@ -98,6 +68,18 @@ class InstantType(click.ParamType["int | datetime | str"]):
             return value if value in self.words or not isinstance(value, str) else instant(value)
         except InvalidDeliverAfter as error:
             self.fail(str(error), param, ctx)
+
+
+class HostPort(click.ParamType[tuple[str, int]]):
+    """HOST:PORT; [::1]:PORT for IPv6."""
+
+    name = "HOST:PORT"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        host, colon, port = str(value).rpartition(":")
+        if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+            self.fail(f"{value} is no HOST:PORT, as 127.0.0.1:7654", param, ctx)
+        return host.strip("[]"), int(port)
 
 
 class RecordIdType(click.ParamType["RecordId"]):

@@ -9,22 +9,11 @@ import click
 
 from afterlog.base.environment import allow_descriptors
 from afterlog.cli.base import JSON, Cli, StoreCommand, opened_here, store_arguments
+from afterlog.cli.input import HostPort
 
 _FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 _SCOPES = ("look", "send", "receive", "manage", "replicate")
 _LEVELS = ("debug", "info", "warning", "error")
-
-
-class HostPort(click.ParamType[tuple[str, int]]):
-    """HOST:PORT; [::1]:PORT for IPv6."""
-
-    name = "HOST:PORT"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        host, colon, port = str(value).rpartition(":")
-        if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
-            self.fail(f"{value} is no HOST:PORT, as 127.0.0.1:7654", param, ctx)
-        return host.strip("[]"), int(port)
 
 
 @click.command(cls=StoreCommand)
