@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 # The tests start Python a hundred times: compiling everything each time would cost more than they do.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs test test-spark test-s3 test-browser test-integrations check bench bench-baseline bench-compare torture fuzz build clean
+.PHONY: demo docs test test-spark test-s3 test-kafka test-browser test-integrations check bench bench-baseline bench-compare torture fuzz build clean
 
 $(READY): setup.cfg setup.py pyproject.toml records/_kernels.pyx index/_packing.pyx fetch/_objects.pyx base/_mapping.pyx
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -28,6 +28,10 @@ test-spark: $(READY)
 # Needs Ceph's gateway: see tests/tier/radosgw.py.
 test-s3: $(READY)
 	$(BIN)/python -m pytest tests/tier/radosgw_lane.py
+
+# A relay on real brokers: 45 MB of jars by Maven, once, and Java 17 or later. See tests/relay/broker.py.
+test-kafka: $(READY)
+	$(BIN)/python -m pytest -p no:xdist tests/relay/brokers_lane.py
 
 # The frameworks' own tests over our adapters, in an environment each.
 test-integrations: $(READY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import stat
 import sys
 import threading
@@ -182,6 +183,11 @@ def random_token() -> str:
     import base64
 
     return base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
+
+
+def machine_name() -> str:
+    """Of this host."""
+    return platform.node() or "localhost"
 
 
 def user_id() -> int:

@@ -61,6 +61,7 @@
     ├── GroupBusy(RuntimeError)         the group's partition is read by another open consumer
     ├── TopicBusy(RuntimeError)         somebody reads what is to be deleted or purged
     ├── SparkUnavailable(RuntimeError)  pyspark, pyarrow or Java is missing
+    ├── RelayStopped(RuntimeError)      a relay, or a partition of its input, does not go on before somebody looks
     ├── InvalidRequest(ValueError)      what a client sent to a server cannot be read: path, parameter, JSON, Arrow
     │   └── RequestTooLarge             more than the server takes in one request
     ├── NotAllowed(PermissionError)     the server does not let this client do that
@@ -444,6 +445,10 @@ class TopicBusy(AfterlogError, RuntimeError):
 
 class SparkUnavailable(AfterlogError, RuntimeError):
     """No Spark here. `pip install "afterlog[spark]"`, and Java 17 or later: see docs/spark.md."""
+
+
+class RelayStopped(AfterlogError, RuntimeError):
+    """What was committed does not fit what Kafka has, or a setting has to be changed. The message says what to do."""
 
 
 class InvalidRequest(AfterlogError, ValueError):

@@ -69,6 +69,7 @@ _ELSEWHERE = {
         "purge",
         "reset",
     ),
+    "relay_command": ("relay",),
     "replicate_command": ("replicate",),
     "queue_commands": ("cancel", "dead-letters", "pending", "reschedule"),
     "schedule_commands": ("schedules",),

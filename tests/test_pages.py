@@ -53,6 +53,7 @@ RUN = {
     "start/django.md": 1,
     "start/dramatiq.md": 3,
     "start/embedded.md": 5,
+    "start/kafka.md": 1,
     "start/processes.md": 6,
     "tiered-storage.md": 1,
 }

@@ -36,7 +36,7 @@ def test_what_takes_long_is_not_run_on_each_push() -> None:
     on_push = WORKFLOWS["tests"]["jobs"]
     assert {"check", "suite", "spark"} == set(on_push)
     assert len(on_push["suite"]["strategy"]["matrix"]["include"]) <= 4
-    assert {"suite", "free-threaded", "torture", "docs", "browser"} == set(WORKFLOWS["nightly"]["jobs"])
+    assert {"suite", "free-threaded", "torture", "kafka", "docs", "browser"} == set(WORKFLOWS["nightly"]["jobs"])
 
 
 class TestPythons:
