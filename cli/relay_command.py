@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from afterlog.base.locks import Condition
-from afterlog.cli.base import FINDINGS, JSON, Cli
+from afterlog.cli.base import FINDINGS, JSON, NOT_NOW, Cli, Failure
 from afterlog.cli.input import Duration, HostPort
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ def relay_status(
 
     Exits with 1 where a partition cannot go on. How many wait, and how late they were, the workers tell (--metrics).
     """
+    from confluent_kafka import KafkaException
+
     from afterlog.base.clock import SystemClock
     from afterlog.cli.output import iso, json_line, table
     from afterlog.relay.relay_group import group_status
@@ -98,7 +100,10 @@ def relay_status(
     above, above_kafka, above_given = ctx.obj
     merged = {name: value or above_given.get(name) for name, value in given.items()}
     settings = _settings(config or above, (*above_kafka, *kafka), {**above_given, **merged})
-    rows, shown = group_status(settings, SystemClock()), list[tuple[str, ...]]()
+    try:
+        rows, shown = group_status(settings, SystemClock()), list[tuple[str, ...]]()
+    except KafkaException as error:
+        raise Failure(f"the cluster does not answer: {error.args[0].str()}", NOT_NOW) from error
     for row in rows:
         if as_json:
             click.echo(json_line(asdict(row)))

@@ -18,6 +18,8 @@ class RelayMeasures:
 
     transactions: int = 0
     aborted: int = 0
+    fenced: int = 0
+    """Of these, since somebody else has the worker's name or its partitions. One after the other: two have one name."""
     sessions: int = 0
     """Times that it has joined the group."""
     lost: int = 0

@@ -47,6 +47,7 @@ COUNTERS: Final = {
 WORKER_COUNTERS: Final = {
     "transactions": "Transactions committed",
     "aborted": "Transactions that failed",
+    "fenced": "Of these, since somebody else has its name, or its partitions",
     "sessions": "Times that the worker has joined the group",
     "lost": "Partitions that were taken away while it was thought to be dead",
     "rebuilds": "Partitions begun anew behind a failed transaction",

@@ -64,6 +64,14 @@ LASTING: Final = frozenset(
     }
 )  # fmt: skip
 """Errors of a record that will not be another time."""
+FENCED: Final = frozenset(
+    {
+        KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.STALE_MEMBER_EPOCH, KafkaError.FENCED_MEMBER_EPOCH,
+    }
+)  # fmt: skip
+"""Somebody else has the name, or the partitions."""
 OF_TOPIC: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_AUTHORIZATION_FAILED}
 )
@@ -589,6 +597,8 @@ class RelaySession:
             if place in self.assigned:
                 self._forget(place)
         cause = error.args[0] if isinstance(error, KafkaException) else None
+        if isinstance(cause, KafkaError) and cause.code() in FENCED:
+            self._measures.fenced += 1
         if isinstance(cause, KafkaError) and cause.fatal():
             raise SessionOver(str(error)) from error
         try:
@@ -618,8 +628,7 @@ class RelaySession:
     def _look_around(self) -> None:
         if self._settings.carry_after_ms is not None:
             self._look_what_is_old(self._clock.now_ms() - self._settings.carry_after_ms)
-        if self._settings.trim_inputs:
-            self._trim()
+        self._trim()
 
     def _look_what_is_old(self, before_ms: int) -> None:
         asked = []
@@ -640,12 +649,18 @@ class RelaySession:
         offsets = {
             each.place: each.relayed.rectangle.lowest
             for each in self._live()
-            if each.relayed is not None and each.relayed.rectangle.lowest > each.trimmed
+            if self._is_trimmed(each.place[0])
+            and each.relayed is not None
+            and each.relayed.rectangle.lowest > each.trimmed
         }
         if offsets:
             self._cluster.delete_before(offsets)
             for place, offset in offsets.items():
                 self.assigned[place].trimmed = offset
+
+    def _is_trimmed(self, topic: str) -> bool:
+        """The carry topic keeps what it is given for ever: nobody else writes to it, or reads it."""
+        return self._settings.trim_inputs or topic == self._settings.carry_topic
 
     def _strategy(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Partitions come and go one by one, in both protocols of groups. Raises InvalidArgument."""
