@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast
 
@@ -23,9 +22,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from afterlog.base.clock import Clock
 from afterlog.base.errors import AfterlogError, RelayStopped
+from afterlog.relay.carrying import carried_by, read_carried
 from afterlog.relay.instruction import (
-    Cancellation,
-    HeaderNames,
+    Instruction,
     InstructionReader,
     KafkaHeaders,
     KafkaRecord,
@@ -77,13 +76,6 @@ OF_TOPIC: Final = frozenset(
 )
 """Those of its topic."""
 
-CARRIED: Final = HeaderNames(
-    deliver_after="carried-deliver-after", delay="", deliver_to="carried-deliver-to", deliver_key="",
-    schedule_id="carried-id", cancel="carried-cancel",
-)  # fmt: skip
-"""The names in the carry topic."""
-CARRIED_TIMESTAMP: Final = "carried-timestamp"
-CARRIED_AGAIN: Final = "carried-again"
 REASON: Final = "afterlog-dead-letter-reason"
 ORIGIN: Final = "afterlog-dead-letter-"
 
@@ -163,12 +155,10 @@ class RelaySession:
         self._apart_next: dict[str, float] = {}
         """From the next transaction on."""
         self._turned_s = self._looked_s = 0.0
-        forbidden = settings.own_topics
         self._reader = InstructionReader(
             settings.names, default_target=settings.default_target, allowed_targets=settings.allowed_targets,
-            forbidden_targets=forbidden, max_delay_ms=settings.max_delay_ms,
+            forbidden_targets=settings.own_topics, max_delay_ms=settings.max_delay_ms,
         )  # fmt: skip
-        self._carry_reader = InstructionReader(CARRIED, forbidden_targets=forbidden)
         self._producer = kafka.Producer(
             {
                 "logger": librdkafka,
@@ -362,19 +352,9 @@ class RelaySession:
         if was_rebuilding:
             self._note_rebuilt(assigned, relayed)
 
-    def _instruction(self, place: InputPlace, record: KafkaRecord) -> Any:
-        if place[0] != self._settings.carry_topic:
-            return self._reader.read(record)
-        timestamp_ms, is_final, headers = record.timestamp_ms, False, []
-        for name, value in record.headers:
-            if name == CARRIED_TIMESTAMP and value is not None:
-                timestamp_ms = int(value)
-            elif name == CARRIED_AGAIN:
-                is_final = True
-            else:
-                headers.append((name, value))
-        found = self._carry_reader.read(record._replace(timestamp_ms=timestamp_ms, headers=headers))
-        return found._replace(is_final=is_final) if isinstance(found, Cancellation) else found
+    def _instruction(self, place: InputPlace, record: KafkaRecord) -> Instruction:
+        is_carry = place[0] == self._settings.carry_topic
+        return read_carried(record) if is_carry else self._reader.read(record)
 
     def _heard(self, message: kafka.Message, error: KafkaError) -> None:
         """Not a record."""
@@ -554,27 +534,11 @@ class RelaySession:
     def _carry(self, assigned: Assigned, turn: DeliveryTurn) -> None:
         """What has waited for long, and cancels of what may have been carried, to the partition of the same number."""
         topic, number = assigned.place
-        is_carry = topic == self._settings.carry_topic
-        send = partial(self._produce, assigned.place)
-        for each in turn.carried:
-            headers = [
-                *each.headers, (CARRIED.deliver_after, str(each.due_ms).encode()),
-                (CARRIED.deliver_to, each.target.encode()), (CARRIED_TIMESTAMP, str(each.timestamp_ms).encode()),
-            ]  # fmt: skip
-            if each.id:
-                headers.append((CARRIED.schedule_id, each.id if is_carry else _carried_id(topic, each.id)))
-            send(each.offset, self._settings.carry_topic, each.key, each.value, headers, 0, number)
-        assigned.has_carried = assigned.has_carried or bool(turn.carried)
-        for cancel in turn.cancels:
-            if is_carry and cancel.is_final:
-                continue
-            if is_carry:  # what it names may have been carried again, and be behind it
-                name, more = cancel.id, [(CARRIED_AGAIN, b"")]
-            elif assigned.has_carried:
-                name, more = _carried_id(topic, cancel.id), []
-            else:
-                continue
-            send(cancel.offset, self._settings.carry_topic, None, b"", [(CARRIED.cancel, name), *more], 0, number)
+        carry_topic = self._settings.carry_topic
+        has_carried, is_carry = assigned.has_carried, topic == carry_topic
+        for offset, key, value, headers in carried_by(turn, topic, is_carry=is_carry, has_carried=has_carried):
+            self._produce(assigned.place, offset, carry_topic, key, value, headers, 0, number)
+        assigned.has_carried = has_carried or bool(turn.carried)
 
     def _commit(self) -> None:
         """Until it is known what became of it. Raises KafkaException."""
@@ -678,8 +642,3 @@ def _record(message: kafka.Message) -> KafkaRecord:
     timestamp_ms = -1 if kind == kafka.TIMESTAMP_NOT_AVAILABLE else ms
     headers = cast("KafkaHeaders", message.headers() or ())
     return KafkaRecord(cast("int", message.offset()), timestamp_ms, message.key(), message.value(), headers)
-
-
-def _carried_id(topic: str, schedule_id: bytes) -> bytes:
-    """Several inputs share the carry topic."""
-    return sha256(topic.encode() + b"\0" + schedule_id).digest()

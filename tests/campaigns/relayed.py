@@ -176,7 +176,7 @@ class Workers:
 
     def start(self, name: str) -> None:
         command = [
-            sys.executable, "-m", "afterlog", "relay", "--bootstrap", self._bootstrap, "--inputs", INPUT, "--group",
+            sys.executable, "-X", "faulthandler", "-m", "afterlog", "relay", "--bootstrap", self._bootstrap, "--inputs", INPUT, "--group",
             GROUP, "--name", name, "--kafka", f"consumer.session.timeout.ms={SESSION_MS}", "--kafka",
             "consumer.heartbeat.interval.ms=1000", "--cache", str(self.cache(name)), *self._options,
         ]  # fmt: skip
@@ -189,9 +189,9 @@ class Workers:
         try:
             process.wait(40)
         except subprocess.TimeoutExpired:
-            process.kill()
+            process.send_signal(signal.SIGABRT)  # its log says where it is
             process.wait()
-            raise AssertionError(f"{name} did not end in 40 s") from None
+            raise AssertionError(f"{name} did not end in 40 s: see {self._folder / name}.log") from None
 
     def tend(self) -> None:
         """Start those that have ended by themselves, or were ended."""
