@@ -38,7 +38,6 @@ from afterlog.relay.relay_partition import DeliveryTurn, PartitionState, RelayPa
 from afterlog.relay.relay_settings import TRANSACTION_MS, RelaySettings
 
 logger = logging.getLogger("afterlog.relay")
-librdkafka = logging.getLogger("afterlog.relay.librdkafka")
 
 AT_ONCE: Final = 10_000
 """Records that are polled together."""
@@ -161,7 +160,6 @@ class RelaySession:
         )  # fmt: skip
         self._producer = kafka.Producer(
             {
-                "logger": librdkafka,
                 "linger.ms": 5, "compression.type": "lz4", "partitioner": "murmur2_random",
                 "queue.buffering.max.messages": max(100_000, 2 * settings.batch),
                 **settings.client("producer"), "delivery.report.only.error": True, "enable.idempotence": True,
@@ -171,7 +169,6 @@ class RelaySession:
         self._producer.init_transactions(TRANSACTION_MS / 1_000 + ASK_S)
         self._consumer = kafka.Consumer(
             {
-                "logger": librdkafka,
                 "queued.max.messages.kbytes": 16_384, "fetch.wait.max.ms": 100,
                 **self._strategy(settings.client("consumer")), "group.id": settings.group, "enable.auto.commit": False,
                 "enable.auto.offset.store": False, "isolation.level": "read_committed", "enable.partition.eof": True,

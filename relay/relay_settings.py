@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -15,6 +16,7 @@ from afterlog.base.files import OsFiles, read_file
 from afterlog.base.time_text import duration_ms
 from afterlog.relay.instruction import KNOWN_NAMES, HeaderNames
 
+librdkafka = logging.getLogger("afterlog.relay.librdkafka")
 OnInvalid: TypeAlias = Literal["dead_letter", "drop", "stop"]
 TRANSACTION_MS: Final = 10_000
 _OURS: Final = {
@@ -130,7 +132,9 @@ class RelaySettings:
             for key, value in self.kafka.items()
             if not key.startswith(tuple(others))
         }
-        return {"bootstrap.servers": self.bootstrap, "client.id": f"afterlog-relay-{self.group}", **asked}
+        name = f"afterlog-relay-{self.group}"
+        ours = {"bootstrap.servers": self.bootstrap, "client.id": name, "logger": librdkafka}
+        return {**ours, **asked}
 
 
 _DURATIONS: Final = {"max_delay": "max_delay_ms", "carry_after": "carry_after_ms", "tick": "tick_ms"}
