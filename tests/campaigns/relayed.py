@@ -176,7 +176,8 @@ class Workers:
 
     def start(self, name: str) -> None:
         command = [
-            sys.executable, "-X", "faulthandler", "-m", "afterlog", "relay", "--bootstrap", self._bootstrap, "--inputs", INPUT, "--group",
+            sys.executable, "-X", "faulthandler", "-m", "afterlog", "relay", "--bootstrap", self._bootstrap, "--inputs",
+            INPUT, "--group",
             GROUP, "--name", name, "--kafka", f"consumer.session.timeout.ms={SESSION_MS}", "--kafka",
             "consumer.heartbeat.interval.ms=1000", "--cache", str(self.cache(name)), *self._options,
         ]  # fmt: skip

@@ -29,6 +29,7 @@ def test_a_record_comes_out_as_it_came(record: ScheduledDelivery) -> None:
 
 
 @pytest.mark.parametrize("number", range(6))
+@pytest.mark.share(3)
 def test_it_is_a_list(tmp_path: Path, number: int) -> None:
     chance = random.Random(campaigns.SEED * 100 + number)
     on_disk, in_list = PendingRecords(tmp_path / "p"), PendingList()
