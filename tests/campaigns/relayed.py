@@ -318,7 +318,7 @@ class Faults:
 @contextlib.contextmanager
 def cluster(folder: Path, brokers: int) -> Iterator[Brokers]:
     with Brokers(folder, brokers) as made:
-        client = admin.AdminClient({"bootstrap.servers": made.bootstrap})
+        client = admin.AdminClient({"bootstrap.servers": made.bootstrap, "logger": QUIET})
         stamped = {"message.timestamp.type": "LogAppendTime"}
         wanted = [
             admin.NewTopic(INPUT, PARTITIONS), *(admin.NewTopic(each, 2, config=stamped) for each in TARGETS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 import confluent_kafka as kafka
 import prometheus_client
 import pytest
+from aiokafka import AIOKafkaProducer
 from confluent_kafka import admin
 from confluent_kafka.cimpl import NewTopic
 
@@ -176,6 +178,20 @@ def test_cancel_and_another_time(cluster: Cluster, tmp_path: Path) -> None:
     assert (1, 1, 1) == tuple(
         sum(getattr(each, name) for each in rows) for name in ("cancelled", "replaced", "cancels_missed")
     )
+
+
+def test_by_aiokafka(cluster: Cluster, tmp_path: Path) -> None:
+    async def send() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap) as producer:
+            await producer.send_and_wait(**LATER.send("out", b"cancelled", delay=3, schedule_id="a"))
+            await producer.send_and_wait(**LATER.send("out", b"stays", key=b"k", delay=1, schedule_id="b"))
+            await producer.send_and_wait(**LATER.cancel("a"))
+
+    with Running(Relay(settings_of(cluster, tmp_path))) as relay:
+        until(lambda: is_live(relay))
+        asyncio.run(send())
+        assert [(b"k", b"stays")] == [(each.key(), each.value()) for each in cluster.read("out", 2, 6.0)]
+        assert sum(each.cancelled for each in status_of(relay).values()) == 1
 
 
 class TestDeadLetters:
