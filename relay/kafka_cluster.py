@@ -40,11 +40,11 @@ InputPlace = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Of a partition. is_new: nothing was, and it begins here."""
+    """Of a partition. end: behind what there is of it now."""
 
     topic_id: str
     rectangle: Rectangle
-    is_new: bool = False
+    end: int
 
 
 class RelayCluster:
@@ -128,10 +128,10 @@ class RelayCluster:
                     f" {settings.frontier_topic} is asked), or take another group, which begins anew"
                 )
             elif said is None:
-                found[place] = Committed(ids[each.topic], beginning, is_new=True)
+                found[place] = Committed(ids[each.topic], beginning, high)
             elif said[0] != ids[each.topic]:
                 logger.warning("%s is another topic than what was committed of it: it begins anew", each.topic)
-                found[place] = Committed(ids[each.topic], Rectangle.beginning(low), is_new=True)
+                found[place] = Committed(ids[each.topic], Rectangle.beginning(low), high)
             else:
                 found[place] = self._checked(place, said[0], said[1], low, high)
         return found
@@ -196,7 +196,7 @@ class RelayCluster:
                 " another group, which begins anew"
             )
         if low <= rectangle.lowest:
-            return Committed(topic_id, rectangle)
+            return Committed(topic_id, rectangle, high)
         if self._settings.on_loss == "stop":
             return RelayStopped(
                 f"Kafka has removed {name} up to {low}, where what waits begins at {rectangle.lowest}: raise its"
@@ -204,7 +204,7 @@ class RelayCluster:
             )
         logger.error("%s: what was to be delivered from %d to %d is lost", name, rectangle.lowest, low)
         next_offset = max(rectangle.next_offset, low)
-        return Committed(topic_id, Rectangle(next_offset, rectangle.frontier, min(low, next_offset)))
+        return Committed(topic_id, Rectangle(next_offset, rectangle.frontier, min(low, next_offset)), high)
 
     def ask_topics(self) -> None:
         """Which there are. Raises KafkaException."""

@@ -1,7 +1,7 @@
 """One input partition: what its records ask for, when it goes out, what is committed with it. Nothing here is Kafka.
 
-    assigned ──> rebuilding ──[L, R) was read──> live ──a turn was full──> draining
-                                                  ^────────all is out──────────┘
+    assigned ──> rebuilding ──all was read──> live ──a turn was full──> draining
+                                               ^────────all is out──────────┘
 
     take(record), take(record), …      in the order of the offsets
     turn(now) ──> what goes out, and the rectangle to commit with it, in one transaction
@@ -102,24 +102,33 @@ class RelayPartition:
     """For one thread."""
 
     def __init__(
-        self, committed: Rectangle, pending: PendingSeam, *, is_cached: bool = False, carries: bool = False
-    ) -> None:
-        """pending: empty, or, where is_cached, what is pending by `committed`. carries: turns have `cancels`."""
+        self, committed: Rectangle, pending: PendingSeam, *, end: int = 0, is_cached: bool = False,
+        carries: bool = False,
+    ) -> None:  # fmt: skip
+        """pending: empty, or, where is_cached, what is pending by `committed`. carries: turns have `cancels`.
+
+        end: of what there is now. Nothing goes out before it was read: a cancel may be there, of what was due while
+        nobody had the partition.
+        """
         self._carries = carries
         self._committed = committed
         self._pending = pending
         self._frontier = committed.frontier
         self.next_offset = committed.next_offset if is_cached else committed.lowest
         """Where reading goes on."""
-        self._rebuilt_at = committed.next_offset
+        self._known_at = committed.next_offset
+        """Before it a record is read again."""
+        self._live_at = max(committed.next_offset, end)
         self._is_draining = False
         self._held: deque[tuple[int, Instruction | None]] = deque()
         self._gathered = _Gathered()
+        self._is_turning = False
+        """A turn has taken out what it sends, and it is not known to be committed."""
         self.counts = RelayCounts()
 
     @property
     def state(self) -> PartitionState:
-        if self.next_offset < self._rebuilt_at:
+        if self.next_offset < self._live_at:
             return "rebuilding"
         return "draining" if self._is_draining else "live"
 
@@ -137,7 +146,9 @@ class RelayPartition:
         self._take(instruction.offset, instruction)
 
     def reached(self, offset: int) -> None:
-        """There is nothing more below `offset`: markers of transactions, and what compaction has left out."""
+        """There is nothing more below `offset`, and nothing behind it to be read now: markers of transactions, what
+        compaction has left out, and transactions that are open are no records."""
+        self._live_at = max(min(self._live_at, offset), self._known_at)
         if offset > self.next_offset:
             self._take(offset - 1, None)
 
@@ -147,12 +158,19 @@ class RelayPartition:
         gathered = self._gathered
         return bool(gathered.late or gathered.refused or gathered.cancels or self._held)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether what is pending is that of `rectangle`, so that it can be kept as a cache."""
+        is_read = self.next_offset == self._committed.next_offset
+        return self.state == "live" and is_read and not self._is_turning and not self.has_gathered
+
     def turn(self, now_ms: int, most: int, *, carry_before: int = 0, carry_most: int = 0) -> DeliveryTurn:
         """What is to go out now. carry_before: of what is pending below this offset, `carry_most` are to be carried.
 
         Not while it is rebuilding: a cancel may be among what was not read yet.
         """
         assert self.state != "rebuilding", "what is not known yet cannot go out"
+        self._is_turning = True
         gathered, self._gathered = self._gathered, _Gathered()
         upto_ms = max(now_ms, self._frontier.due_ms)
         due = self._pending.take(upto_ms, most)
@@ -167,6 +185,7 @@ class RelayPartition:
     def committed(self, turn: DeliveryTurn) -> None:
         """It was. Then what was held is taken."""
         self._committed = turn.rectangle
+        self._is_turning = False
         counts = self.counts
         counts.delivered += len(turn.late) + len(turn.due)
         counts.late += len(turn.late)
@@ -196,7 +215,7 @@ class RelayPartition:
             return
         if offset < self.next_offset:
             return
-        is_new = offset >= self._rebuilt_at
+        is_new = offset >= self._known_at
         self.next_offset = offset + 1
         if isinstance(instruction, ScheduledDelivery):
             self._schedule(instruction, is_new)

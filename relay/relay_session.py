@@ -22,6 +22,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from afterlog.base.clock import Clock
 from afterlog.base.errors import AfterlogError, RelayStopped
+from afterlog.relay.bounded_calls import BoundedCalls, CallLost
 from afterlog.relay.carrying import carried_by, read_carried
 from afterlog.relay.instruction import (
     Instruction,
@@ -39,6 +40,8 @@ from afterlog.relay.relay_settings import TRANSACTION_MS, RelaySettings
 
 logger = logging.getLogger("afterlog.relay")
 
+ENDED_S: Final = TRANSACTION_MS / 1_000 + ASK_S
+"""By then a transaction has ended, one way or the other."""
 AT_ONCE: Final = 10_000
 """Records that are polled together."""
 WAIT_S: Final = 0.5
@@ -154,6 +157,9 @@ class RelaySession:
         self._apart_next: dict[str, float] = {}
         """From the next transaction on."""
         self._turned_s = self._looked_s = 0.0
+        self._calls = BoundedCalls("afterlog-relay-transaction")
+        self._is_lost = False
+        """Whether a call of the producer did not come back."""
         self._reader = InstructionReader(
             settings.names, default_target=settings.default_target, allowed_targets=settings.allowed_targets,
             forbidden_targets=settings.own_topics, max_delay_ms=settings.max_delay_ms,
@@ -166,7 +172,7 @@ class RelaySession:
                 "transactional.id": f"{settings.group}-{settings.worker}", "transaction.timeout.ms": TRANSACTION_MS,
             }
         )  # fmt: skip
-        self._producer.init_transactions(TRANSACTION_MS / 1_000 + ASK_S)
+        self._producer.init_transactions(ENDED_S)
         self._consumer = kafka.Consumer(
             {
                 "queued.max.messages.kbytes": 16_384, "fetch.wait.max.ms": 100,
@@ -195,11 +201,13 @@ class RelaySession:
 
     def close(self) -> None:
         """Leave the group; what waits is kept as a cache where it is that of what was committed."""
-        for close in (self._consumer.close, lambda: self._producer.flush(0.0)):
-            try:
-                close()
-            except (KafkaException, RuntimeError) as error:
-                logger.info("at the end: %s", error)
+        try:
+            self._consumer.close()
+            if not self._is_lost:  # else it waits for what does not come
+                self._producer.flush(0.0)
+        except (KafkaException, RuntimeError) as error:
+            logger.info("at the end: %s", error)
+        self._calls.end()
         for each in [*self.assigned]:
             self._give_up(each)
 
@@ -254,7 +262,9 @@ class RelaySession:
         folder = self._cache / f"{assigned.place[0]}-{assigned.place[1]}"
         pending = PendingRecords.cached(folder, committed.topic_id, committed.rectangle)
         carries = self._settings.carry_after_ms is not None
-        relayed = RelayPartition(committed.rectangle, pending, is_cached=pending.is_cached, carries=carries)
+        relayed = RelayPartition(
+            committed.rectangle, pending, end=committed.end, is_cached=pending.is_cached, carries=carries
+        )
         assigned.topic_id, assigned.pending, assigned.relayed = committed.topic_id, pending, relayed
         assigned.begun_s = assigned.committed_s = self._clock.monotonic_s()
         assigned.rebuilt_s = None
@@ -270,11 +280,9 @@ class RelaySession:
         self._unbegun.discard(place)
         if assigned is None or assigned.pending is None or assigned.relayed is None:
             return
-        relayed = assigned.relayed
-        is_that = relayed.state == "live" and relayed.next_offset == relayed.rectangle.next_offset
         try:
-            if is_that and not relayed.has_gathered:
-                assigned.pending.save(assigned.topic_id, relayed.rectangle)
+            if assigned.relayed.is_settled:
+                assigned.pending.save(assigned.topic_id, assigned.relayed.rectangle)
             else:
                 assigned.pending.close()
         except (AfterlogError, OSError) as error:
@@ -407,8 +415,13 @@ class RelaySession:
                 )
                 for assigned, _, turn in turns
             ]
-            self._producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), ASK_S)
-            self._commit()
+            metadata = self._consumer.consumer_group_metadata()
+            sending = partial(self._producer.send_offsets_to_transaction, offsets, metadata, ASK_S)
+            self._calls.run(sending, 2 * ASK_S)
+            self._calls.run(self._commit, 2 * ENDED_S)
+        except CallLost as error:
+            self._is_lost = True
+            raise SessionOver(str(error)) from error
         except (KafkaException, StopsAt) as error:
             self._abort(error, [assigned.place for assigned, _, _ in turns])
             if isinstance(error, StopsAt):
@@ -539,7 +552,7 @@ class RelaySession:
 
     def _commit(self) -> None:
         """Until it is known what became of it. Raises KafkaException."""
-        until_s = self._clock.monotonic_s() + TRANSACTION_MS / 1_000 + ASK_S
+        until_s = self._clock.monotonic_s() + ENDED_S
         while True:
             try:
                 self._producer.commit_transaction(ASK_S)
@@ -563,8 +576,9 @@ class RelaySession:
         if isinstance(cause, KafkaError) and cause.fatal():
             raise SessionOver(str(error)) from error
         try:
-            self._producer.abort_transaction(ASK_S)
-        except KafkaException as failed:
+            self._calls.run(partial(self._producer.abort_transaction, ASK_S), 2 * ASK_S)
+        except (KafkaException, CallLost) as failed:
+            self._is_lost = isinstance(failed, CallLost)
             raise SessionOver(str(failed)) from failed
 
     def _committed(

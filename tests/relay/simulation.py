@@ -75,11 +75,11 @@ def scheduled(offset: int, due_ms: int, schedule_id: bytes = b"") -> ScheduledDe
     return ScheduledDelivery(offset, due_ms, "out", None, b"%d" % offset, (), 0, schedule_id)
 
 
-Making: TypeAlias = Callable[[Rectangle, PendingList, bool], RelayPartition]
+Making: TypeAlias = Callable[[Rectangle, PendingList, bool, int], RelayPartition]
 
 
-def as_it_is(committed: Rectangle, pending: PendingList, is_cached: bool) -> RelayPartition:
-    return RelayPartition(committed, pending, is_cached=is_cached)
+def as_it_is(committed: Rectangle, pending: PendingList, is_cached: bool, end: int) -> RelayPartition:
+    return RelayPartition(committed, pending, is_cached=is_cached, end=end)
 
 
 @dataclass
@@ -99,15 +99,18 @@ class World:
     cache: tuple[Rectangle, PendingList] | None = None
     failures: int = 0
     """Of which a world has a few at most."""
+    begun_at: int = 0
+    """What was sent when the worker began."""
 
     def __post_init__(self) -> None:
         self.worker = self._begun()
 
     def _begun(self) -> RelayPartition:
         cache, self.cache = self.cache, None
+        self.begun_at = self.sent
         if cache is not None and cache[0] == self.committed:
-            return self.made(self.committed, cache[1], True)
-        return self.made(self.committed, PendingList(), False)
+            return self.made(self.committed, cache[1], True, self.sent)
+        return self.made(self.committed, PendingList(), False, self.sent)
 
     def signature(self) -> object:
         worker, gathered = self.worker, self.worker._gathered
@@ -116,7 +119,8 @@ class World:
         assert isinstance(pending, PendingList)
         return (
             self.now_ms, self.sent, self.committed, tuple(sorted(self.delivered)), tuple(self.refused), cache,
-            self.failures, worker.next_offset, worker._rebuilt_at, worker._frontier, worker._is_draining,
+            self.failures, worker.next_offset, worker._known_at, worker._live_at, worker._frontier,
+            worker._is_draining, self.begun_at,
             tuple(worker._held), tuple(gathered.late), tuple(gathered.refused), tuple(pending.records),
             pending.clock_ms,
         )  # fmt: skip
@@ -147,6 +151,8 @@ class World:
         if self.failures < failures_max:
             yield self._died(lambda world: None)
             yield self._died(World._saved)
+            if self.worker.state != "rebuilding":
+                yield self._died(World._saved_behind_a_turn)
 
     def judge(self) -> None:
         """Raises AssertionError where this is wrong, whatever comes."""
@@ -182,7 +188,7 @@ class World:
     def _turned(self) -> DeliveryTurn:
         """A turn that Kafka has committed; what waits when it was to be cancelled must not be in it."""
         turn = self.worker.turn(self.now_ms, self.most, carry_before=CARRY_OFFSET if self.carries else 0, carry_most=1)
-        read = self.history[: turn.rectangle.next_offset]
+        read = self.history[: max(turn.rectangle.next_offset, self.begun_at)]
         for each in (*turn.due, *turn.carried):
             later = {other.id for other in read if not isinstance(other, Refusal) and other.offset > each.offset}
             assert not each.id or each.id not in later, f"{each.offset} was ended, and goes out"
@@ -195,8 +201,13 @@ class World:
         """The worker ends cleanly, as `relay_session` lets it."""
         worker = self.worker
         assert isinstance(worker.pending, PendingList)
-        if worker.state == "live" and not worker.has_gathered and worker.next_offset == self.committed.next_offset:
-            self.cache = self.committed, worker.pending
+        if worker.is_settled:
+            self.cache = worker.rectangle, worker.pending
+
+    def _saved_behind_a_turn(self) -> None:
+        """That is lost."""
+        self.worker.turn(self.now_ms, self.most)
+        self._saved()
 
     def _died(self, before: Callable[[World], object]) -> World:
         after = self._copy()

@@ -42,7 +42,7 @@ class CarryWorld:
         self.workers = [self._begun(which) for which in (INPUT, CARRY)]
 
     def _begun(self, which: int) -> RelayPartition:
-        return RelayPartition(self.committed[which], PendingList(), carries=True)
+        return RelayPartition(self.committed[which], PendingList(), end=len(self.log(which)), carries=True)
 
     def log(self, which: int) -> Sequence[Instruction]:
         return self.history[: self.sent] if which == INPUT else self.carry_log
@@ -53,7 +53,7 @@ class CarryWorld:
             gathered, pending = each._gathered, each.pending
             assert isinstance(pending, PendingList)
             workers.append(
-                (each.next_offset, each._rebuilt_at, each._frontier, each._is_draining, tuple(each._held),
+                (each.next_offset, each._known_at, each._live_at, each._frontier, each._is_draining, tuple(each._held),
                  tuple(gathered.late), tuple(gathered.cancels), tuple(pending.records), pending.clock_ms)
             )  # fmt: skip
         return (

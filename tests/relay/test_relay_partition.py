@@ -12,7 +12,7 @@ from afterlog.relay.instruction import Cancellation, Instruction, KafkaRecord, R
 from afterlog.relay.rectangle import BEGINNING, ENDLESS, DueKey, Rectangle
 from afterlog.relay.relay_partition import DeliveryTurn, RelayPartition
 from tests import campaigns
-from tests.relay.simulation import Making, PendingList, explore, scheduled
+from tests.relay.simulation import PendingList, explore, scheduled
 
 KINDS = ("soon", "late", "soon a", "late a", "cancel a", "refused")
 HISTORIES = [*itertools.product(KINDS, repeat=3)]
@@ -96,6 +96,20 @@ class TestTurn:
         partition.take(Cancellation(1, b"a"))
         assert partition.state == "live"
         assert not partition.turn(5, 5).due
+
+    def test_nor_before_the_end_of_what_there_is(self) -> None:
+        """A cancel may be there, which somebody sent while nobody had the partition."""
+        partition = RelayPartition(Rectangle(1, DueKey(0, ENDLESS), 0), PendingList(), end=2)
+        partition.take(scheduled(0, 1, b"a"))
+        assert partition.state == "rebuilding"
+        partition.take(Cancellation(1, b"a"))
+        assert not partition.turn(5, 5).due
+
+    def test_an_open_transaction_at_the_end_holds_nothing_up(self) -> None:
+        partition = RelayPartition(Rectangle(1, DueKey(0, ENDLESS), 0), PendingList(), end=9)
+        partition.take(scheduled(0, 1))
+        partition.reached(1)
+        assert partition.state == "live"
 
     def test_markers_at_the_end_are_passed_over(self) -> None:
         partition = RelayPartition(Rectangle(3, BEGINNING, 0), PendingList())
@@ -188,6 +202,20 @@ class OutBeforeAllWasRead(RelayPartition):
         return "draining" if self._is_draining else "live"
 
 
+class OutBeforeTheEndWasRead(RelayPartition):
+    """A cancel that was there is not heeded."""
+
+    def __init__(self, *given, end=0, **more):  # type: ignore[no-untyped-def]
+        super().__init__(*given, **more)
+
+
+class CacheBehindALostTurn(RelayPartition):
+    @property
+    def is_settled(self) -> bool:
+        self._is_turning = False
+        return super().is_settled
+
+
 class FrontierFollowsTheClockBack(RelayPartition):
     """It begins anew with that of the clock."""
 
@@ -240,6 +268,8 @@ PLANTED: dict[type[RelayPartition], Showing] = {
     LateIsDropped: (("late", "soon"), 2, False),
     LateWaitsForTheNextTurn: (("soon", "late", "soon"), 2, False),
     OutBeforeAllWasRead: (("late", "soon"), 2, False),
+    OutBeforeTheEndWasRead: (("late a", "cancel a"), 2, False),
+    CacheBehindALostTurn: (("late", "soon"), 2, False),
     FrontierFollowsTheClockBack: (("soon", "late", "soon"), 2, True),
     OffsetAheadOfWhatWasTaken: (("late", "late a", "cancel a"), 1, False),
     CarriedStays: (("late a", "cancel a"), 2, True),
@@ -251,7 +281,10 @@ PLANTED: dict[type[RelayPartition], Showing] = {
 def test_a_planted_bug_is_seen(planted: type[RelayPartition]) -> None:
     kinds, most, carries = PLANTED[planted]
     explore(history_of(kinds), most=most, carries=carries)  # as it is nothing is wrong
-    making: Making = lambda committed, pending, is_cached: planted(committed, pending, is_cached=is_cached)  # noqa: E731
+
+    def making(committed: Rectangle, pending: PendingList, is_cached: bool, end: int) -> RelayPartition:
+        return planted(committed, pending, is_cached=is_cached, end=end)
+
     with pytest.raises(AssertionError):
         explore(history_of(kinds), made=making, most=most, carries=carries)
 
@@ -259,8 +292,8 @@ def test_a_planted_bug_is_seen(planted: type[RelayPartition]) -> None:
 def test_a_cache_of_something_else_is_seen() -> None:
     """Where a cache is taken whatever was committed, something is lost or doubled."""
 
-    def careless(committed: Rectangle, pending: PendingList, is_cached: bool) -> RelayPartition:
-        return RelayPartition(committed, PendingList(), is_cached=True)
+    def careless(committed: Rectangle, pending: PendingList, is_cached: bool, end: int) -> RelayPartition:
+        return RelayPartition(committed, PendingList(), is_cached=True, end=end)
 
     with pytest.raises(AssertionError):
         explore(history_of(("late", "soon")), made=careless)
