@@ -68,6 +68,7 @@ class Cluster:
                 "auto.offset.reset": "earliest", "enable.auto.commit": False,
             }
         )  # fmt: skip
+        until(lambda: topic in self.admin.list_topics(timeout=10).topics)
         partitions = len(self.admin.list_topics(topic, timeout=10).topics[topic].partitions)
         consumer.assign([kafka.TopicPartition(topic, each, 0) for each in range(partitions)])
         found, until_s = list[kafka.Message](), time.monotonic() + wait_s
