@@ -48,6 +48,8 @@ DOCUMENT: Final = "afterlog-relay-cache"
 DOCUMENT_VERSION: Final = 1
 BUFFERED: Final = 1_000
 """Records that are appended together."""
+FRONTIER_LEASE_MS: Final = 3_600_000
+"""A store that was not closed is not opened again: how far its clock may have come need hardly be written."""
 SEGMENT_BYTES: Final = 64 << 20
 """Of the log: what is delivered goes by whole segments."""
 _FIXED: Final = struct.Struct(
@@ -107,8 +109,8 @@ class PendingRecords:
         """By offset, ascending: not appended yet."""
         self._by_id: dict[bytes, int] = {}
         """Of what is in the buffer."""
-        self._next_ms: int | None = INT64_MAX
-        """No later than the first is due; None: not known."""
+        self._buffer_ms = self._next_ms = INT64_MAX
+        """No later than the first is due, of what is in the buffer and of all."""
         self._count = 0
         self.is_cached = False
         """Whether it is what `save` has left."""
@@ -130,8 +132,9 @@ class PendingRecords:
             made._folder, made._files, made._buffer, made._by_id = folder, files, {}, {}
             made._offsets = BitMap64.deserialize(b64decode(told["offsets"]))
             made._count = len(made._offsets)
-            made._next_ms, made.is_cached = None, True
+            made._buffer_ms, made.is_cached = INT64_MAX, True
             made._begin(committed.frontier)
+            made._next_ms = made._found_next_ms()
         except (AfterlogError, OSError, LookupError, ValueError, TypeError):
             return cls(folder, files)
         return made
@@ -140,7 +143,7 @@ class PendingRecords:
         self._clock = ManualClock(max(frontier.due_ms, 0))
         config = Config(
             durability=OS, segment_bytes=SEGMENT_BYTES, min_free_bytes=0, checkpoint_ms=None,
-            batch_bytes_max=SEGMENT_BYTES, decompressed_bytes_max=SEGMENT_BYTES,
+            frontier_lease_ms=FRONTIER_LEASE_MS, batch_bytes_max=SEGMENT_BYTES, decompressed_bytes_max=SEGMENT_BYTES,
         )  # fmt: skip
         self._store: Store = open_store(self._folder / "log", config, self._clock, self._files)
         self._store.create_topic(TOPIC, check_instants=False, retention_ms=0)
@@ -154,8 +157,8 @@ class PendingRecords:
             self._by_id[record.id] = record.offset
         self._buffer[record.offset] = record
         self._count += 1
-        if self._next_ms is not None and record.due_ms < self._next_ms:
-            self._next_ms = record.due_ms
+        self._buffer_ms = min(self._buffer_ms, record.due_ms)
+        self._next_ms = min(self._next_ms, record.due_ms)
         if len(self._buffer) >= BUFFERED:
             self._flush()
 
@@ -173,11 +176,12 @@ class PendingRecords:
         return True
 
     def take(self, upto_ms: int, most: int) -> list[ScheduledDelivery]:
-        self._flush()
-        self._clock.set(max(upto_ms, self._clock.now_ms()))
         taken: list[ScheduledDelivery] = []
-        if self._count == 0 or (self._next_ms is not None and self._next_ms > upto_ms):
+        if self._count == 0 or self._next_ms > upto_ms:
             return taken
+        if self._buffer_ms <= upto_ms:
+            self._flush()
+        self._clock.set(max(upto_ms, self._clock.now_ms()))
         while len(taken) < most:
             found = self._reader.poll_columns(most - len(taken), 0.0)
             if not len(found):
@@ -185,10 +189,13 @@ class PendingRecords:
             taken += _records(found)
         for each in taken:
             self._forget(each)
-        self._next_ms = upto_ms if len(taken) == most else None
+        self._next_ms = upto_ms if len(taken) == most else self._found_next_ms()
         return taken
 
     def take_oldest(self, before: int, most: int) -> list[ScheduledDelivery]:
+        lowest = self.lowest()
+        if lowest is None or lowest >= before:
+            return []
         self._flush()
         wanted = [*itertools.islice(itertools.takewhile(before.__gt__, self._offsets), most)]
         place, taken = self._partition.log_start_offset, list[ScheduledDelivery]()
@@ -197,7 +204,6 @@ class PendingRecords:
             self._store.cancel(RecordId(TOPIC, 0, place))
             self._forget(record)
             taken.append(record)
-        self._next_ms = None
         return taken
 
     def lowest(self) -> int | None:
@@ -207,14 +213,7 @@ class PendingRecords:
         return min(offsets, default=None)
 
     def next_due_ms(self) -> int | None:
-        if self._next_ms is None:
-            self._flush()
-            self._next_ms = self._asked_next_ms()
         return self._next_ms if self._count else None
-
-    def known_next_ms(self) -> int | None:
-        next_ms = self._next_ms
-        return next_ms if self._count and next_ms != INT64_MAX else None
 
     def __len__(self) -> int:
         return self._count
@@ -244,7 +243,7 @@ class PendingRecords:
         records = [*self._buffer.values()]
         if not records:
             return
-        self._buffer, self._by_id = {}, {}
+        self._buffer, self._by_id, self._buffer_ms = {}, {}, INT64_MAX
         ids = [each.id or None for each in records]
         self._store.send_many(
             TOPIC,
@@ -259,9 +258,9 @@ class PendingRecords:
         self._offsets.discard(record.offset)
         self._count -= 1
 
-    def _asked_next_ms(self) -> int:
-        found = self._store.pending(TOPIC, limit=1)
-        return found[0].due if found else INT64_MAX
+    def _found_next_ms(self) -> int:
+        next_ms = self._partition.next_due()
+        return min(self._buffer_ms, INT64_MAX if next_ms is None else next_ms)
 
     def _found_at(self, offset: int, low: int) -> tuple[int, ScheduledDelivery]:
         """Where in the log, from `low` on, is what waits with this offset: both kinds of offsets grow together."""

@@ -131,7 +131,7 @@ def _status(assigned: Assigned) -> PartitionStatus:
     return PartitionStatus(
         topic=assigned.place[0], partition=assigned.place[1], state=assigned.state, error=assigned.stopped,
         pending=0 if relayed is None else len(relayed.pending),
-        next_due_ms=None if relayed is None else relayed.pending.known_next_ms(),
+        next_due_ms=None if relayed is None else relayed.pending.next_due_ms(),
         next_offset=None if relayed is None else relayed.next_offset,
         lowest_offset=None if rectangle is None else rectangle.lowest,
         frontier_ms=None if rectangle is None or rectangle.frontier.due_ms < 0 else rectangle.frontier.due_ms,

@@ -51,9 +51,6 @@ class PendingSeam(Protocol):
     def next_due_ms(self) -> int | None:
         """No later than when the first is due; None where there are none."""
 
-    def known_next_ms(self) -> int | None:
-        """The same as far as is known, for another thread."""
-
     def __len__(self) -> int: ...
 
 

@@ -158,6 +158,8 @@ class RelaySession:
         """From the next transaction on."""
         self._turned_s = self._looked_s = 0.0
         self._calls = BoundedCalls("afterlog-relay-transaction")
+        self._is_busy = False
+        """Whether something came with the last poll."""
         self._is_lost = False
         """Whether a call of the producer did not come back."""
         self._reader = InstructionReader(
@@ -332,11 +334,15 @@ class RelaySession:
         return wait_s
 
     def _poll(self, wait_s: float) -> None:
-        """Take what comes: one is waited for, and the others are there."""
-        first = self._consumer.poll(wait_s)
-        if first is None:
-            return
-        for message in (first, *self._consumer.consume(AT_ONCE, 0.0)):
+        """Take what comes. Where something does it is gathered until the next tick: each look costs as much as several
+        records. Where nothing did, the first that comes ends the wait."""
+        if self._is_busy:
+            messages = self._consumer.consume(AT_ONCE, min(wait_s, self._settings.tick_ms / 1_000))
+        else:
+            first = self._consumer.poll(wait_s)
+            messages = [] if first is None else [first, *self._consumer.consume(AT_ONCE, 0.0)]
+        self._is_busy = bool(messages)
+        for message in messages:
             error = message.error()
             if error is not None:
                 self._heard(message, error)

@@ -28,6 +28,7 @@ public class DelayScheduler {
     static class Waiting implements Processor<byte[], byte[], byte[], byte[]> {
         ProcessorContext<byte[], byte[]> context;
         KeyValueStore<Bytes, byte[]> store;
+        long delivered = -1;  // all up to here went out: what is deleted below it is not scanned again
 
         public void init(ProcessorContext<byte[], byte[]> context) {
             this.context = context;
@@ -39,17 +40,22 @@ public class DelayScheduler {
             var header = record.headers().lastHeader("deliver-after");
             long due = Long.parseLong(new String(header.value(), StandardCharsets.UTF_8));
             var at = context.recordMetadata().get();
-            store.put(place(due, at.partition(), at.offset()), record.value());
+            if (due <= delivered) {
+                context.forward(new Record<>(null, record.value(), record.timestamp()));
+            } else {
+                store.put(place(due, at.partition(), at.offset()), record.value());
+            }
         }
 
         void deliver(long now) {
-            try (KeyValueIterator<Bytes, byte[]> due = store.range(place(0, 0, 0), place(now + 1, 0, 0))) {
+            try (KeyValueIterator<Bytes, byte[]> due = store.range(place(delivered + 1, 0, 0), place(now + 1, 0, 0))) {
                 while (due.hasNext()) {
                     KeyValue<Bytes, byte[]> each = due.next();
                     context.forward(new Record<>(null, each.value, now));
                     store.delete(each.key);
                 }
             }
+            delivered = Math.max(delivered, now);
         }
     }
 

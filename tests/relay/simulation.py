@@ -64,9 +64,6 @@ class PendingList:
     def next_due_ms(self) -> int | None:
         return min((each.due_ms for each in self.records), default=None)
 
-    def known_next_ms(self) -> int | None:
-        return self.next_due_ms()
-
     def __len__(self) -> int:
         return len(self.records)
 
