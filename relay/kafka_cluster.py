@@ -94,6 +94,10 @@ class RelayCluster:
             self.ask_topics()
         return name in self._topics
 
+    def doubt(self) -> None:
+        """A transaction failed: perhaps a topic is not there any more. It is asked before the next."""
+        self._topics, self._asked_s = {}, -KNOWN_S
+
     def partitions_of(self, topic: str) -> int:
         return self._topics.get(topic, 0)
 
@@ -147,7 +151,10 @@ class RelayCluster:
             }
         )  # fmt: skip
         try:
-            left = {*range(self._topics.get(topic, 0))}
+            partitions = self._admin.list_topics(topic, ASK_S).topics[topic]
+            if partitions.error is not None:  # else all would seem to be new
+                raise kafka.KafkaException(partitions.error)
+            left = {*partitions.partitions}
             consumer.assign([kafka.TopicPartition(topic, each, kafka.OFFSET_BEGINNING) for each in left])
             until_s = self._clock.monotonic_s() + 6 * ASK_S
             while left and self._clock.monotonic_s() < until_s:

@@ -571,6 +571,7 @@ class RelaySession:
         """Raises SessionOver where there is no way on with this producer."""
         logger.warning("a transaction failed: %s", error)
         self._measures.aborted += 1
+        self._cluster.doubt()
         self._refused.apart |= self._apart_next
         self._apart_next = {}
         for place in places:

@@ -224,6 +224,20 @@ class TestDeadLetters:
         assert first.key() == b"k"
         assert dict(first.headers() or ())["afterlog-dead-letter-topic"] == b"later"
 
+    def test_a_target_that_was_deleted_holds_nothing_up(self, cluster: Cluster, tmp_path: Path) -> None:
+        cluster.make("gone")
+        with Running(Relay(settings_of(cluster, tmp_path))) as relay:
+            cluster.send(**LATER.send("gone", b"first"))
+            cluster.flush()
+            assert len(cluster.read("gone", 1)) == 1
+            cluster.delete("gone")
+            cluster.send(**LATER.send("gone", b"second"))
+            cluster.send(**LATER.send("out", b"goes on"))
+            cluster.flush()
+            assert [b"goes on"] == [each.value() for each in cluster.read("out", 1)]
+            assert [b"second"] == [each.value() for each in cluster.read("relays.dead", 1)]
+            assert relay.measures.delivered_total >= 2
+
     def test_dropped(self, cluster: Cluster, tmp_path: Path) -> None:
         with Running(Relay(settings_of(cluster, tmp_path, on_invalid="drop"))) as relay:
             cluster.send(topic="later", value=b"no time")
