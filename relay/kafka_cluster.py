@@ -16,6 +16,8 @@ from afterlog.relay.relay_settings import RelaySettings
 try:
     import confluent_kafka as kafka
     from confluent_kafka import admin
+    from confluent_kafka.admin._config import ConfigResource
+    from confluent_kafka.admin._resource import ResourceType
     from confluent_kafka.cimpl import NewTopic
 except ImportError as error:
     raise missing(error, "a relay", "kafka") from error
@@ -105,6 +107,18 @@ class RelayCluster:
         """Raises KafkaException."""
         asked = self._admin.describe_topics(kafka.TopicCollection([*names]), request_timeout=ASK_S)
         return {name: str(told.result(ASK_S).topic_id) for name, told in asked.items()}
+
+    def retention_ms(self, names: Sequence[str]) -> dict[str, int]:
+        """Of the topics from which Kafka removes records by their age. Raises KafkaException."""
+        kind = ResourceType.TOPIC
+        asked = self._admin.describe_configs([ConfigResource(kind, name) for name in names], request_timeout=ASK_S)
+        found = {}
+        for resource, told in asked.items():
+            settings = {name: entry.value for name, entry in told.result(ASK_S).items()}
+            retention_ms = int(settings.get("retention.ms") or -1)
+            if "delete" in (settings.get("cleanup.policy") or "delete") and retention_ms >= 0:
+                found[resource.name] = retention_ms
+        return found
 
     def committed(self, consumer: Consumer, places: Sequence[InputPlace]) -> dict[InputPlace, Committed | RelayStopped]:
         """What each partition goes on with, or why it does not. Waits for transactions that somebody has left open.

@@ -57,6 +57,8 @@ class PartitionStatus:
     replaced: int
     cancels_missed: int
     rebuilt_s: float | None
+    goes_soon: bool
+    """Whether what waits longest is older than four fifths of the `retention.ms` of its input."""
 
 
 class Relay:
@@ -135,5 +137,5 @@ def _status(assigned: Assigned) -> PartitionStatus:
         next_offset=None if relayed is None else relayed.next_offset,
         lowest_offset=None if rectangle is None else rectangle.lowest,
         frontier_ms=None if rectangle is None or rectangle.frontier.due_ms < 0 else rectangle.frontier.due_ms,
-        intake_lag=lag, rebuilt_s=assigned.rebuilt_s, **told,
+        intake_lag=lag, rebuilt_s=assigned.rebuilt_s, goes_soon=assigned.goes_soon, **told,
     )  # fmt: skip

@@ -33,6 +33,7 @@ GAUGES: Final = {
     "intake_lag": "Records of the input that were not read yet, as was heard last",
     "lowest_offset": "The lowest offset that waits: the input has to keep what is behind it",
     "next_offset": "The next offset of the input",
+    "goes_soon": "1 where what waits longest is near the end of the retention of its input",
     "rebuilt_s": "Seconds until the partition was live after it was assigned",
 }
 COUNTERS: Final = {

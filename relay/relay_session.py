@@ -11,7 +11,7 @@ A partition is begun, given up and taken away inside `poll` alone, where no tran
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -54,6 +54,10 @@ CARRIED_AT_ONCE: Final = 100
 """Each is looked for in the log."""
 LOOK_S: Final = 1.0
 """So often it is asked what is old enough to be carried, and what can be trimmed."""
+WARN_S: Final = 60.0
+"""So often it is asked how long the inputs keep their records."""
+SOON: Final = 0.8
+"""Of an input's retention: what waits and is older is warned of."""
 REFUSED_S: Final = 60.0
 """For so long a target that refused a record is not tried."""
 LASTING: Final = frozenset(
@@ -112,6 +116,8 @@ class Assigned:
     rebuilt_s: float | None = None
     """How long it took until it was live."""
     carry_before: int = 0
+    goes_soon: bool = False
+    """Whether what waits longest is near the end of its input's retention."""
     has_carried: bool = False
     """Whether something of it may be in the carry topic."""
     trimmed: int = 0
@@ -157,6 +163,7 @@ class RelaySession:
         self._apart_next: dict[str, float] = {}
         """From the next transaction on."""
         self._turned_s = self._looked_s = 0.0
+        self._warned_s = clock.monotonic_s() - WARN_S
         self._calls = BoundedCalls("afterlog-relay-transaction")
         self._is_busy = False
         """Whether something came with the last poll."""
@@ -609,23 +616,55 @@ class RelaySession:
 
     def _look_around(self) -> None:
         if self._settings.carry_after_ms is not None:
-            self._look_what_is_old(self._clock.now_ms() - self._settings.carry_after_ms)
+            self._look_what_is_old(self._settings.carry_after_ms)
         self._trim()
+        now_s = self._clock.monotonic_s()
+        if now_s - self._warned_s >= WARN_S:
+            self._warned_s = now_s
+            self._look_what_goes_soon()
 
-    def _look_what_is_old(self, before_ms: int) -> None:
-        asked = []
-        for each in self._live():
-            assert each.relayed is not None
-            if each.relayed.pending.lowest() is not None:
-                asked.append(kafka.TopicPartition(*each.place, max(before_ms, 0)))
+    def _look_what_is_old(self, age_ms: int) -> None:
+        waiting = {each.place: age_ms for each in self._live() if _lowest(each) is not None}
+        for assigned, before in self._older(waiting):
+            assigned.carry_before = before
+
+    def _look_what_goes_soon(self) -> None:
+        """Warn of what waits and will be removed by the retention of its input, long before that."""
+        try:
+            retention_ms = self._cluster.retention_ms(self._settings.read_topics)
+        except KafkaException as error:
+            logger.warning("it could not be asked how long the inputs keep records: %s", error)
+            return
+        waiting = {
+            each.place: int(retention_ms[each.place[0]] * SOON)
+            for each in self._live()
+            if _lowest(each) is not None and each.place[0] in retention_ms
+        }
+        for each in self.assigned.values():
+            each.goes_soon = False
+        for assigned, before in self._older(waiting):
+            lowest = _lowest(assigned)
+            assigned.goes_soon = lowest is not None and lowest < before
+            if assigned.goes_soon:
+                name, number = assigned.place
+                logger.warning(
+                    "%s-%d: the record at %d waits, and is older than four fifths of retention.ms of its input: raise"
+                    " it, or let the relay carry (carry_after)", name, number, lowest,
+                )  # fmt: skip
+
+    def _older(self, age_ms: Mapping[InputPlace, int]) -> list[tuple[Assigned, int]]:
+        """Of partitions, the offset before which records are older than that."""
+        now_ms, found = self._clock.now_ms(), list[tuple[Assigned, int]]()
+        asked = [kafka.TopicPartition(*place, max(now_ms - age, 0)) for place, age in age_ms.items()]
         try:
             for told in self._consumer.offsets_for_times(asked, ASK_S) if asked else ():
                 assigned = self.assigned.get((told.topic, told.partition))
                 if assigned is not None and assigned.relayed is not None and told.error is None:
                     end = assigned.relayed.rectangle.next_offset
-                    assigned.carry_before = min(told.offset, end) if told.offset >= 0 else end
+                    found.append((assigned, min(told.offset, end) if told.offset >= 0 else end))
         except KafkaException as error:
             logger.warning("it could not be asked what is old: %s", error)
+        return found
 
     def _trim(self) -> None:
         offsets = {
@@ -649,6 +688,10 @@ class RelaySession:
         if asked.get("group.protocol") == "consumer":
             return asked
         return {**asked, "partition.assignment.strategy": "cooperative-sticky"}
+
+
+def _lowest(assigned: Assigned) -> int | None:
+    return None if assigned.relayed is None else assigned.relayed.pending.lowest()
 
 
 def _place(message: kafka.Message) -> InputPlace:

@@ -22,7 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from afterlog.base.clock import SystemClock
 from afterlog.base.errors import RelayStopped
-from afterlog.relay import relay_metrics
+from afterlog.relay import relay_metrics, relay_session
 from afterlog.relay.relay import PartitionStatus, Relay
 from afterlog.relay.relay_group import group_status
 from afterlog.relay.relay_settings import RelaySettings
@@ -380,6 +380,21 @@ def test_what_waits_for_long_is_carried(cluster: Cluster, tmp_path: Path) -> Non
     assert sorted([b"moved", b"both", *(b"%d" % each for each in range(30))]) == sorted(values)
     numbered = [each for each in found if each.key() == b"k"]
     assert all(each.headers() == [("a", b"1")] for each in numbered)
+
+
+def test_what_goes_soon_is_warned_of(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_session, "WARN_S", 0.5)
+    cluster.make("brief", 1, retention_ms="60000")
+    old_ms = int(time.time() * 1_000) - 55_000
+    cluster.producer.produce(
+        "brief", b"", timestamp=old_ms, headers=[("deliver-after", b"4000000000"), ("deliver-to", b"out")]
+    )
+    cluster.flush()
+    with Running(Relay(settings_of(cluster, tmp_path, inputs=("brief",)))) as relay:
+        until(lambda: any(each.goes_soon for each in relay.status()))
+    assert "is older than four fifths" in caplog.text
 
 
 def test_inputs_are_trimmed(cluster: Cluster, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent.parent
 ROW = PartitionStatus(
     topic="later", partition=3, state="live", error="", pending=7, next_due_ms=None, next_offset=9, lowest_offset=2,
     frontier_ms=5, intake_lag=0, delivered=1, late=0, refused=0, carried=0, cancelled=0, replaced=0, cancels_missed=0,
-    rebuilt_s=0.5,
+    rebuilt_s=0.5, goes_soon=False,
 )  # fmt: skip
 
 
