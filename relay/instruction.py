@@ -45,7 +45,11 @@ class KafkaRecord(NamedTuple):
 
 
 class ScheduledDelivery(NamedTuple):
-    """A record to be delivered. headers: those that go along; id: empty where it has none."""
+    """A record to be delivered. headers: those that go along; id: empty where it has none.
+
+    origin: of what was carried, the offset that it had in its input; -1: it is there. What is newer under an id has the
+    higher one, wherever it is read.
+    """
 
     offset: int
     due_ms: int
@@ -55,6 +59,12 @@ class ScheduledDelivery(NamedTuple):
     headers: KafkaHeaders
     timestamp_ms: int
     id: bytes = b""
+    origin: int = -1
+
+    @property
+    def order(self) -> int:
+        """Of its id."""
+        return self.offset if self.origin < 0 else self.origin
 
     @property
     def due_key(self) -> DueKey:
@@ -62,11 +72,17 @@ class ScheduledDelivery(NamedTuple):
 
 
 class Cancellation(NamedTuple):
-    """What waits under this id is not to be delivered. is_final: nothing that it names can come behind it."""
+    """What waits under this id is not to be delivered, if it is older. origin: as of a record. is_final: nothing that
+    it names can come behind it."""
 
     offset: int
     id: bytes
     is_final: bool = False
+    origin: int = -1
+
+    @property
+    def order(self) -> int:
+        return self.offset if self.origin < 0 else self.origin
 
 
 class Refusal(NamedTuple):

@@ -14,7 +14,8 @@ and removed by what opens it: behind a crash there is none.
 
 A record in the log, big endian:
 
-    int64 offset | int64 due_ms | int64 timestamp_ms | int32 x 5: bytes of target, key, value, id, headers; -1: None
+    int64 offset | int64 due_ms | int64 timestamp_ms | int64 origin
+    int32 x 5: bytes of target, key, value, id, headers; -1: None
     target | key | value | id | headers, as a Kafka record has them
 """
 
@@ -57,13 +58,14 @@ _FIXED: Final = struct.Struct(
     "q"  # offset
     "q"  # due_ms
     "q"  # timestamp_ms
+    "q"  # origin; -1: it is where it was sent
     "i"  # bytes of target
     "i"  # of key; -1: None
     "i"  # of value; -1: None
     "i"  # of id
     "i"  # of headers
 )
-assert _FIXED.size == 44
+assert _FIXED.size == 52
 
 
 def packed(record: ScheduledDelivery) -> bytes:
@@ -73,8 +75,8 @@ def packed(record: ScheduledDelivery) -> bytes:
     return b"".join(
         (
             _FIXED.pack(
-                record.offset, record.due_ms, record.timestamp_ms, len(target), -1 if key is None else len(key),
-                -1 if value is None else len(value), len(record.id), len(headers),
+                record.offset, record.due_ms, record.timestamp_ms, record.origin, len(target),
+                -1 if key is None else len(key), -1 if value is None else len(value), len(record.id), len(headers),
             ),
             target, key or b"", value or b"", record.id, headers,
         )
@@ -83,7 +85,7 @@ def packed(record: ScheduledDelivery) -> bytes:
 
 def unpacked(data: bytes) -> ScheduledDelivery:
     """What `packed` was given."""
-    offset, due_ms, timestamp_ms, *sizes = _FIXED.unpack_from(data)
+    offset, due_ms, timestamp_ms, origin, *sizes = _FIXED.unpack_from(data)
     parts: list[bytes | None] = []
     at = _FIXED.size
     for size in sizes:
@@ -93,7 +95,7 @@ def unpacked(data: bytes) -> ScheduledDelivery:
     assert target is not None
     return ScheduledDelivery(
         offset, due_ms, target.decode(), key, value, tuple(decode_headers(headers or b"")), timestamp_ms,
-        schedule_id or b"",
+        schedule_id or b"", origin,
     )  # fmt: skip
 
 
@@ -162,17 +164,22 @@ class PendingRecords:
         if len(self._buffer) >= BUFFERED:
             self._flush()
 
-    def cancel(self, schedule_id: bytes) -> bool:
-        offset = self._by_id.pop(schedule_id, None)
+    def cancel(self, schedule_id: bytes, order: int) -> bool | None:
+        offset = self._by_id.get(schedule_id)
         if offset is not None:
-            del self._buffer[offset]
+            if self._buffer[offset].order >= order:
+                return False
+            del self._buffer[offset], self._by_id[schedule_id]
             self._count -= 1
             return True
         found = self._store.get_unique(TOPIC, schedule_id)
         if found is None:
+            return None
+        record = unpacked(found.value or b"")
+        if record.order >= order:
             return False
         self._store.cancel(found.id)
-        self._forget(unpacked(found.value or b""))
+        self._forget(record)
         return True
 
     def take(self, upto_ms: int, most: int) -> list[ScheduledDelivery]:

@@ -36,8 +36,8 @@ class PendingSeam(Protocol):
     def add(self, record: ScheduledDelivery) -> None:
         """Its offset is above all that were added."""
 
-    def cancel(self, schedule_id: bytes) -> bool:
-        """What was added last under this id goes; whether it was there."""
+    def cancel(self, schedule_id: bytes, order: int) -> bool | None:
+        """What waits under this id goes, if its order is below. None where there is none, False where it is newer."""
 
     def take(self, upto_ms: int, most: int) -> list[ScheduledDelivery]:
         """The first `most` of those due at or before `upto_ms`, in order. They are gone from here."""
@@ -222,18 +222,22 @@ class RelayPartition:
             self._gathered.refused.append(instruction)
 
     def _schedule(self, record: ScheduledDelivery, is_new: bool) -> None:
-        """Whether it was delivered meanwhile or not, it has taken the place of an earlier one of its id."""
-        if record.id and self._pending.cancel(record.id):
+        """Whether it was delivered meanwhile or not, it has taken the place of an earlier one of its id. One that was
+        carried may come behind a newer one, and is nothing then."""
+        ended = self._pending.cancel(record.id, record.order) if record.id else None
+        if ended is not None:
             self.counts.replaced += 1
         elif record.id and is_new and self._carries:
-            self._gathered.cancels.append(Cancellation(record.offset, record.id, is_final=True))
+            self._gathered.cancels.append(Cancellation(record.offset, record.id, True, record.order))
+        if ended is False:
+            return
         if record.due_key > self._frontier:
             self._pending.add(record)
         elif is_new:
             self._gathered.late.append(record)
 
     def _cancel(self, cancellation: Cancellation, is_new: bool) -> None:
-        if self._pending.cancel(cancellation.id):
+        if self._pending.cancel(cancellation.id, cancellation.order):
             self.counts.cancelled += 1
         elif is_new:
             self.counts.cancels_missed += 1

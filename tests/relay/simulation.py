@@ -39,12 +39,14 @@ class PendingList:
         self.records.append(record)
         self.stamps[record.offset] = max(record.due_ms, self.clock_ms)
 
-    def cancel(self, schedule_id: bytes) -> bool:
+    def cancel(self, schedule_id: bytes, order: int) -> bool | None:
         for row in reversed(range(len(self.records))):
             if self.records[row].id == schedule_id:
-                del self.records[row]
-                return True
-        return False
+                is_older = self.records[row].order < order
+                if is_older:
+                    del self.records[row]
+                return is_older
+        return None
 
     def take(self, upto_ms: int, most: int) -> list[ScheduledDelivery]:
         self.clock_ms = max(self.clock_ms, upto_ms)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
     "record",
     [
         ScheduledDelivery(0, 0, "t", None, None, (), -1),
-        ScheduledDelivery(2**62, 2**62, "töpic", b"", b"", (("a", None), ("a", b"")), 2**60, b"id"),
+        ScheduledDelivery(2**62, 2**62, "töpic", b"", b"", (("a", None), ("a", b"")), 2**60, b"id", 2**61),
         ScheduledDelivery(5, 6, "t", b"key", b"value" * 1_000, (("h", b"1"),), 7, b"x" * 1_024),
     ],
 )
@@ -43,12 +43,13 @@ def test_it_is_a_list(tmp_path: Path, number: int) -> None:
             record = scheduled(offset, due_ms, schedule_id)
             for each in (on_disk, in_list):
                 if schedule_id:
-                    each.cancel(schedule_id)
+                    each.cancel(schedule_id, record.order)
                 if record.due_key > frontier:
                     each.add(record)
         elif what < 0.7:
             schedule_id = b"%d" % chance.randrange(6)
-            assert in_list.cancel(schedule_id) == on_disk.cancel(schedule_id)
+            order = offset - chance.randrange(4)
+            assert in_list.cancel(schedule_id, order) == on_disk.cancel(schedule_id, order)
         elif what < 0.8:
             before = chance.randrange(offset + 2)
             assert in_list.take_oldest(before, 3) == on_disk.take_oldest(before, 3)
