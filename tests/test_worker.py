@@ -77,6 +77,13 @@ def dead(store: afterlog.Store) -> dict[bytes | None, str | None]:
     return {each.message.value: None if each.origin is None else each.origin.reason for each in found}
 
 
+def is_acked(setting: Setting, name: str) -> bool:
+    """Whether all that is due has been handled, and said to be."""
+    with setting.store.subscribe("mail", name) as reader:
+        stats = reader.stats()
+        return stats.due == stats.leased == 0
+
+
 class TestEverywhere:
     """On a store that is open here, served, and shared."""
 
@@ -98,6 +105,8 @@ class TestEverywhere:
         store.send("mail", b"later", delay=60)
         with Running(worker) as running:
             eventually(lambda: {20} == {len(each) for each in got.values()})
+            # Acked, too: else a lease ends with the time that goes by, and its message comes again.
+            eventually(lambda: all(is_acked(setting, name) for name in got))
             setting.clock.advance(60_000)
             eventually(lambda: {21} == {len(each) for each in got.values()})
             worker.stop()
