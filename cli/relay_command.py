@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from afterlog.base.locks import Condition
 from afterlog.cli.base import FINDINGS, JSON, NOT_NOW, Cli, Failure
 from afterlog.cli.input import Duration, HostPort
 
@@ -121,7 +120,6 @@ class _Stopping:
 
     def __init__(self, worker: Relay) -> None:
         self._worker = worker
-        self._changed = Condition()
 
     def halt(self) -> None:
         self._worker.stop()

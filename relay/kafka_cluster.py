@@ -31,6 +31,13 @@ ASK_S: Final = 10.0
 """A question to the cluster takes no longer."""
 KNOWN_S: Final = 2.0
 """For so long it is believed that a topic is not there."""
+NOT_MADE: Final = frozenset(
+    {
+        kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED, kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        kafka.KafkaError.POLICY_VIOLATION, kafka.KafkaError.INVALID_CONFIG, kafka.KafkaError.TOPIC_EXCEPTION,
+    }
+)  # fmt: skip
+"""Errors of a new topic that need somebody; the others pass."""
 FRONTIER_CONFIG: Final = {
     "cleanup.policy": "compact", "segment.ms": "600000", "segment.bytes": str(16 << 20),
     "min.cleanable.dirty.ratio": "0.1", "delete.retention.ms": "86400000",
@@ -86,8 +93,11 @@ class RelayCluster:
             try:
                 made.result(ASK_S)
             except kafka.KafkaException as error:
-                if error.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
+                code = error.args[0].code()
+                if code in NOT_MADE:
                     raise RelayStopped(f"{name} cannot be made: {error.args[0].str()}") from error
+                if code != kafka.KafkaError.TOPIC_ALREADY_EXISTS:  # a broker is just being started, say
+                    raise
         self.ask_topics()
 
     def has_topic(self, name: str) -> bool:

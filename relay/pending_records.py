@@ -148,9 +148,13 @@ class PendingRecords:
             frontier_lease_ms=FRONTIER_LEASE_MS, batch_bytes_max=SEGMENT_BYTES, decompressed_bytes_max=SEGMENT_BYTES,
         )  # fmt: skip
         self._store: Store = open_store(self._folder / "log", config, self._clock, self._files)
-        self._store.create_topic(TOPIC, check_instants=False, retention_ms=0)
-        self._partition = self._store.topic(TOPIC).partition(0)
-        self._reader = self._store.consumer(TOPIC, group=GROUP, auto_commit=False)
+        try:
+            self._store.create_topic(TOPIC, check_instants=False, retention_ms=0)
+            self._partition = self._store.topic(TOPIC).partition(0)
+            self._reader = self._store.consumer(TOPIC, group=GROUP, auto_commit=False)
+        except BaseException:  # else its lock would stay, where another is made in its place
+            self._store.close()
+            raise
 
     # See `PendingSeam`.
 

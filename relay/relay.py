@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from afterlog.base.files import temporary_folder
 from afterlog.base.locks import Condition
 from afterlog.relay.kafka_cluster import RelayCluster
 from afterlog.relay.relay_measures import RelayMeasures
+from afterlog.relay.relay_partition import RelayCounts
 from afterlog.relay.relay_session import Assigned, RelaySession, SessionOver, WorkerState
 from afterlog.relay.relay_settings import RelaySettings
 
@@ -75,7 +76,8 @@ class Relay:
 
     def run(self) -> None:
         """Relay until `stop`. Where the cluster does not answer it goes on trying; behind any failure it goes on with
-        what was committed. Raises RelayStopped where it cannot begin: a setting has to be changed."""
+        what was committed. Raises RelayStopped where it cannot begin: a setting has to be changed; and what the disk of
+        the cache did not do, StorageFull for one."""
         with self._cache() as cache:
             while not self._is_stopping:
                 try:
@@ -85,8 +87,8 @@ class Relay:
                     self._pause()
 
     def stop(self) -> None:
-        """End `run` once what was begun is committed. From any thread; takes no lock, so from a signal's handler, too,
-        behind which it ends within a second."""
+        """End `run` once what was begun is committed: within a second, or, where the cluster does not answer, once the
+        call that is under way has timed out. From any thread; takes no lock, so from a signal's handler, too."""
         self._is_stopping = True
 
     def status(self) -> list[PartitionStatus]:
@@ -123,11 +125,8 @@ class Relay:
 
 
 def _status(assigned: Assigned) -> PartitionStatus:
-    relayed, counts = assigned.relayed, None if assigned.relayed is None else assigned.relayed.counts
-    told: dict[str, Any] = {
-        name: 0 if counts is None else getattr(counts, name)
-        for name in ("delivered", "late", "refused", "carried", "cancelled", "replaced", "cancels_missed")
-    }
+    relayed = assigned.relayed
+    told: dict[str, Any] = asdict(RelayCounts() if relayed is None else relayed.counts)
     rectangle = None if relayed is None else relayed.rectangle
     lag = None if relayed is None or assigned.end < 0 else max(assigned.end - relayed.next_offset, 0)
     return PartitionStatus(

@@ -32,7 +32,7 @@ class CommittedStatus:
 
 
 def group_status(settings: RelaySettings, clock: Clock) -> list[CommittedStatus]:
-    """Of all partitions of the inputs. Raises KafkaException."""
+    """Of all partitions of the inputs. Raises RelayStopped where no relay of the group has run; KafkaException."""
     cluster = RelayCluster(settings, clock)
     consumer = kafka.Consumer(
         {
@@ -41,7 +41,10 @@ def group_status(settings: RelaySettings, clock: Clock) -> list[CommittedStatus]
         }
     )  # fmt: skip
     try:
-        cluster.ask_topics()
+        if not cluster.has_topic(settings.frontier_topic):
+            raise RelayStopped(
+                f"no relay of {settings.group} has run on this cluster: it has no {settings.frontier_topic}"
+            )
         places = [(name, number) for name in settings.read_topics for number in range(cluster.partitions_of(name))]
         found = cluster.committed(consumer, places)
         return [_status(consumer, place, found[place]) for place in places]

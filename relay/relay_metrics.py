@@ -37,7 +37,7 @@ GAUGES: Final = {
     "rebuilt_s": "Seconds until the partition was live after it was assigned",
 }
 COUNTERS: Final = {
-    "delivered": "Records delivered",
+    "delivered": "Records that went out: to their targets, or, where these refuse them, to the dead letters",
     "late": "Of these, due or behind the frontier when they were read",
     "refused": "Records that could not be read",
     "carried": "Records appended to the carry topic",

@@ -5,7 +5,8 @@
                 └── it fails: abort, forget all partitions, and begin each with what is committed
                 └── for good (fenced, the producer is lost): the session ends, and another one begins
 
-A partition is begun, given up and taken away inside `poll` alone, where no transaction is open.
+Nothing of a partition changes while a transaction is open: it is assigned and taken away inside `poll`, and begun anew
+between two transactions.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from afterlog.relay.pending_records import PendingRecords
 from afterlog.relay.relay_measures import RelayMeasures
 from afterlog.relay.relay_partition import DeliveryTurn, PartitionState, RelayPartition
 from afterlog.relay.relay_settings import TRANSACTION_MS, RelaySettings
+from afterlog.subscription.dead_letter_headers import PREFIX, REASON_CHARACTERS
 
 logger = logging.getLogger("afterlog.relay")
 
@@ -81,9 +83,6 @@ OF_TOPIC: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_AUTHORIZATION_FAILED}
 )
 """Those of its topic."""
-
-REASON: Final = "afterlog-dead-letter-reason"
-ORIGIN: Final = "afterlog-dead-letter-"
 
 WorkerState: TypeAlias = PartitionState | Literal["assigned", "stopped"]
 
@@ -165,6 +164,8 @@ class RelaySession:
         self._turned_s = self._looked_s = 0.0
         self._warned_s = clock.monotonic_s() - WARN_S
         self._calls = BoundedCalls("afterlog-relay-transaction")
+        self._dead_letters = 0
+        """Of the transaction that is open."""
         self._is_busy = False
         """Whether something came with the last poll."""
         self._is_lost = False
@@ -420,8 +421,9 @@ class RelaySession:
         begun_s = self._clock.monotonic_s()
         try:
             self._producer.begin_transaction()
+            self._dead_letters = 0
             for assigned, _, turn in turns:
-                self._send(assigned, turn, now_ms)
+                self._send(assigned, turn)
             offsets = [
                 kafka.TopicPartition(
                     *assigned.place, turn.rectangle.next_offset, turn.rectangle.metadata(assigned.topic_id)
@@ -440,7 +442,7 @@ class RelaySession:
             if isinstance(error, StopsAt):
                 self._stop(error.place, str(error))
             return
-        self._committed(turns, begun_s, now_ms)
+        self._committed(turns, begun_s)
 
     def _has_turn(
         self, assigned: Assigned, relayed: RelayPartition, now_ms: int, now_s: float, *, is_last: bool
@@ -453,7 +455,7 @@ class RelaySession:
         is_old = lowest is not None and lowest < assigned.carry_before
         return is_old or since_s >= IDLE_S or (has_moved and (is_last or since_s >= MOVED_S))
 
-    def _send(self, assigned: Assigned, turn: DeliveryTurn, now_ms: int) -> None:
+    def _send(self, assigned: Assigned, turn: DeliveryTurn) -> None:
         place, settings = assigned.place, self._settings
         keeps = settings.timestamps == "record"
         for each in (*turn.late, *turn.due):
@@ -547,11 +549,11 @@ class RelaySession:
             raise StopsAt(place, f"offset {offset}: {self._settings.dead_letter_topic} does not take it: {refused}")
         if self._settings.on_invalid == "stop":
             raise StopsAt(place, f"offset {offset}: {reason} (on_invalid=stop)")
-        self._measures.dead_letters += 1
+        self._dead_letters += 1
         if self._settings.on_invalid == "drop":
             return
-        told = {"topic": place[0], "partition": place[1], "offset": offset, "reason": reason[:1_000]}
-        added = [(f"{ORIGIN}{name}", str(each).encode()) for name, each in told.items()]
+        told = {"topic": place[0], "partition": place[1], "offset": offset, "reason": reason[:REASON_CHARACTERS]}
+        added = [(f"{PREFIX}{name}", str(each).encode()) for name, each in told.items()]
         self._produce(place, offset, self._settings.dead_letter_topic, key, value, [*headers, *added])
 
     def _carry(self, assigned: Assigned, turn: DeliveryTurn) -> None:
@@ -595,11 +597,10 @@ class RelaySession:
             self._is_lost = isinstance(failed, CallLost)
             raise SessionOver(str(failed)) from failed
 
-    def _committed(
-        self, turns: Sequence[tuple[Assigned, RelayPartition, DeliveryTurn]], begun_s: float, now_ms: int
-    ) -> None:
+    def _committed(self, turns: Sequence[tuple[Assigned, RelayPartition, DeliveryTurn]], begun_s: float) -> None:
         now_s, then_ms = self._clock.monotonic_s(), self._clock.now_ms()
         self._measures.transaction(now_s - begun_s)
+        self._measures.dead_letters += self._dead_letters
         for assigned, relayed, turn in turns:
             relayed.committed(turn)
             assigned.committed_s = now_s
@@ -684,7 +685,7 @@ class RelaySession:
         return self._settings.trim_inputs or topic == self._settings.carry_topic
 
     def _strategy(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Partitions come and go one by one, in both protocols of groups. Raises InvalidArgument."""
+        """Partitions come and go one by one, in both protocols of groups."""
         if asked.get("group.protocol") == "consumer":
             return asked
         return {**asked, "partition.assignment.strategy": "cooperative-sticky"}

@@ -21,7 +21,8 @@ OnInvalid: TypeAlias = Literal["dead_letter", "drop", "stop"]
 TRANSACTION_MS: Final = 10_000
 _OURS: Final = {
     "bootstrap.servers", "group.id", "enable.auto.commit", "enable.auto.offset.store", "isolation.level",
-    "transactional.id", "transaction.timeout.ms", "enable.idempotence", "enable.partition.eof", "auto.offset.reset",
+    "partition.assignment.strategy", "transactional.id", "transaction.timeout.ms", "enable.idempotence",
+    "enable.partition.eof", "auto.offset.reset",
 }  # fmt: skip
 
 

@@ -19,10 +19,8 @@ from afterlog.fetch.record_id import RecordId
 from afterlog.records.batch import Headers
 
 REASON_CHARACTERS = 1_000
-_PREFIX = "afterlog-dead-letter-"
-_NAMES = tuple(
-    _PREFIX + name for name in ("topic", "partition", "offset", "subscription", "reason", "redelivery-count")
-)
+PREFIX = "afterlog-dead-letter-"
+_NAMES = tuple(PREFIX + name for name in ("topic", "partition", "offset", "subscription", "reason", "redelivery-count"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -436,6 +436,11 @@ def test_an_input_that_is_not_there(cluster: Cluster, tmp_path: Path) -> None:
         Relay(settings_of(cluster, tmp_path, inputs=("nowhere",))).run()
 
 
+def test_the_status_of_a_group_that_never_ran(cluster: Cluster, tmp_path: Path) -> None:
+    with pytest.raises(RelayStopped, match="it has no relays"):
+        group_status(settings_of(cluster, tmp_path), SystemClock())
+
+
 def test_metrics_and_status(cluster: Cluster, tmp_path: Path) -> None:
     registry = prometheus_client.CollectorRegistry()
     with Running(Relay(settings_of(cluster, tmp_path))) as relay:

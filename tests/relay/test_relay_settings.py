@@ -60,6 +60,7 @@ def test_settings_of_one_client_alone() -> None:
         ({"trim_inputs": True, "carry_after_ms": 5}, "either"),
         ({"kafka": {"isolation.level": "read_uncommitted"}}, "sets these itself"),
         ({"kafka": {"producer.transactional.id": "x"}}, "sets these itself"),
+        ({"kafka": {"consumer.partition.assignment.strategy": "range"}}, "sets these itself"),
     ],
 )
 def test_what_does_not_go_together(given: dict[str, Any], said: str) -> None:

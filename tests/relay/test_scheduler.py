@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from afterlog import relay
 from afterlog.base.clock import ManualClock
 from afterlog.base.errors import InvalidArgument, InvalidDeliverAfter, InvalidRecord
 from afterlog.relay.instruction import (
@@ -18,6 +19,14 @@ from afterlog.relay.instruction import (
     ScheduledDelivery,
 )
 from afterlog.relay.scheduler import Scheduler, Sendable
+
+
+def test_the_package_has_what_people_use() -> None:
+    assert relay.Scheduler is Scheduler
+    assert all(getattr(relay, name).__name__ == name for name in relay.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'relays'"):
+        _ = relay.relays
+
 
 NOW_MS = 1_770_000_000_000
 LATER = Scheduler("later", clock=ManualClock(NOW_MS))
