@@ -280,6 +280,8 @@ class AsyncStore(Closing):
     subscribe = _opening(BlockingStore.subscribe, AsyncSubscription)
     subscriptions = awaited(BlockingStore.subscriptions)
     groups = awaited(BlockingStore.groups)
+    pause = awaited(BlockingStore.pause)
+    resume = awaited(BlockingStore.resume)
     delete_subscription = awaited(BlockingStore.delete_subscription)
     delete_group = awaited(BlockingStore.delete_group)
     reset_subscription = awaited(BlockingStore.reset_subscription)

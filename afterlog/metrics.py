@@ -77,6 +77,7 @@ SUBSCRIPTION_GAUGES: Final = (
     Gauge("afterlog_subscription_retrying", "Records that came back, to go out again", attrgetter("retrying")),
     Gauge("afterlog_subscription_dead", "Records that went to the dead letters, ever", attrgetter("dead")),
     Gauge("afterlog_subscription_lapsed", "Records that expired before anybody got them, ever", attrgetter("lapsed")),
+    Gauge("afterlog_subscription_paused", "1 where nothing is handed out", attrgetter("paused")),
     Gauge("afterlog_subscription_removed", "Records that retention took unacked, ever", attrgetter("removed")),
 )
 """Asked of the stats of every partition of a subscription."""

@@ -270,8 +270,10 @@ class StoreSurface(Closable, Protocol):
         lapsed, or "dead_letter", where its reader has dead letters. Nothing looks for what has expired: it is judged
         when its turn comes.
 
+        paused (False): nothing of it is handed out (`pause`).
+
         subscription_expiration_ms (None): a subscription that nobody has read for so long, while the store was open, is
-        deleted by the next pass of retention, as by `delete_subscription`; one that is replicated is not.
+        deleted by the next pass of retention, as by `delete_subscription`; one that is replicated, or paused, is not.
 
         priorities (1, up to 16): each record has one, from 0 on (`send`), and each has as many partitions, for which
         `partitions` is rounded up. Where a subscription has due records of several, it hands out those of the highest
@@ -628,6 +630,12 @@ class StoreSurface(Closable, Protocol):
         close, too, leaves it until its deadline, with its receipt (`Receipts`), and does not count as a failure. None:
         it does where the reader is in another process.
 
+        ordered_by: with "key" the records of a key are handed out one after the other, in delivery order, among all
+        readers, across restarts: while one is leased, or waits for its retry, the others of its key wait, and nobody
+        else. Records without a key wait for none. It is so for good, from a beginning at which nothing is on its way
+        (InvalidSubscription); None: as it is. By partition: records of a key that were sent to several, by number or
+        priority, have no order among each other. Not with replicated.
+
         delay_ms: the subscription sees each record that much later, for all readers the same. replicated: other
         clusters have the subscription, too, from now on, and what is acked in one is acked in all, half a second later
         (docs/replication.md); not with delay_ms. False: they do not, and this one neither tells nor heeds what they
@@ -642,6 +650,21 @@ class StoreSurface(Closable, Protocol):
 
     def groups(self, topic: str) -> list[str]:
         """The names of all consumer groups that have committed a position in a topic. Raises UnknownTopic."""
+
+    def pause(self, topic: str, subscription: str | None = None) -> None:
+        """Hand out nothing to a subscription, or nothing of a topic, until `resume`. What is sent is taken, as before.
+
+        What is leased stays so, and is acked, comes back, or ends, as ever; what an iteration has leased ahead goes
+        back. Of a topic to its consumers neither; what looks (`pending`, `get`), Spark and other clusters go on. It
+        outlives the store, and a paused subscription does not expire. Paused twice it is paused once. Raises
+        UnknownTopic, UnknownSubscription, StorageFull.
+
+        Through a server an iteration hands out what it has leased ahead, 256 at most; a consumer what it has read.
+        """
+
+    def resume(self, topic: str, subscription: str | None = None) -> None:
+        """Go on with a subscription, or with a topic: that one is paused by itself is another matter. Raises as
+        `pause`."""
 
     def delete_subscription(self, topic: str, name: str, *, force: bool = False) -> None:
         """Delete a subscription and all that it knows, in all partitions; one made later under its name begins anew.

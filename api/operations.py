@@ -208,6 +208,15 @@ HELD_BYTES: Final = HttpOperation(
     parameters={"partition": Whole(0, 2**31 - 1, default=0)},
     answer={"type": "object", "additionalProperties": COUNT}, errors=_UNKNOWN,
 )  # fmt: skip
+_PAUSED: Final = Fields({"subscription": Text(default=None, null=True, most=249, about="this one; else the topic")})
+PAUSE: Final = HttpOperation(
+    method="POST", path=f"{_TOPIC_PATH}/pause", scope=Scope.MANAGE, summary="Hand out nothing, until it is resumed",
+    body=_PAUSED, errors=(*_UNKNOWN, errors.UnknownSubscription),
+)  # fmt: skip
+RESUME: Final = HttpOperation(
+    method="POST", path=f"{_TOPIC_PATH}/resume", scope=Scope.MANAGE, summary="Hand out again", body=_PAUSED,
+    errors=(*_UNKNOWN, errors.UnknownSubscription),
+)  # fmt: skip
 POSITIONS: Final = HttpOperation(
     method="POST", path=f"{_TOPIC_PATH}/positions", scope=Scope.LOOK,
     summary="The delivery offsets from which a reader goes on that is sent to a position",
@@ -467,6 +476,7 @@ SHOW_SUBSCRIPTION: Final = HttpOperation(
     answer=answer(
         {
             **dict.fromkeys(("pending", "due", "leased", "retrying", "acked"), COUNT),
+            "paused": {"type": "boolean"},
             "partitions": {"type": "object"},
             "now_ms": INSTANT,
         }
@@ -551,6 +561,7 @@ _OVERVIEW_ROW: Final = answer(
         "topic": {"type": "string"},
         "partitions": COUNT,
         "delayed": {"type": "boolean"},
+        "paused": {"type": "boolean"},
         "lag": {"type": ["integer", "null"]},
         "unreadable": {"type": ["string", "null"]},
         **_COUNTS,

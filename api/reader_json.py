@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import Field, asdict, fields
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from afterlog.api.position_text import position_of, position_text
 from afterlog.api.schema import Fields, Flag, Number, Shape, Text, Whole
 from afterlog.api.shapes import PARTITIONS, RETRY, position
 from afterlog.base.arguments import INT64_MAX
 from afterlog.subscription.policy import RetryPolicy
-from afterlog.subscription.reader_settings import AT_READER, LEAST_MS, ReaderOptions, ReaderSettings
+from afterlog.subscription.reader_settings import AT_READER, LEAST_MS, OrderedBy, ReaderOptions, ReaderSettings
 
 _TOLD: Final = [each for each in fields(ReaderSettings) if each.init and each.metadata.get("at") != AT_READER["at"]]
 
@@ -28,6 +28,8 @@ def _shape(each: Field[Any]) -> Shape:
     match each.name, each.type:
         case "retry", _:
             return RETRY
+        case "ordered_by", _:
+            return Text(*get_args(OrderedBy), null=True, **more)
         case "partitions", _:
             return PARTITIONS
         case "start", _:

@@ -184,6 +184,38 @@ def reset(
     click.echo(f"{group or subscription} of {topic} goes on at {start}")
 
 
+_SUBSCRIPTION = click.option("--subscription", help="To this one alone; to all who read TOPIC, if left out.")
+
+
+@click.command(cls=StoreCommand)
+@store_arguments
+@click.argument("topic")
+@_SUBSCRIPTION
+def pause(data: FolderOrAddress, topic: str, subscription: str | None) -> None:
+    """Hand out nothing of TOPIC, or to one subscription, until `resume`.
+
+    What is sent is taken, and what is leased stays so.
+    """
+    with opened(data) as store:
+        store.pause(topic, subscription)
+    click.echo(f"{_of(topic, subscription)} is paused")
+
+
+@click.command(cls=StoreCommand)
+@store_arguments
+@click.argument("topic")
+@_SUBSCRIPTION
+def resume(data: FolderOrAddress, topic: str, subscription: str | None) -> None:
+    """Hand out again what was paused: TOPIC, or one subscription."""
+    with opened(data) as store:
+        store.resume(topic, subscription)
+    click.echo(f"{_of(topic, subscription)} goes on")
+
+
+def _of(topic: str, subscription: str | None) -> str:
+    return topic if subscription is None else f"{subscription} of {topic}"
+
+
 def _ask(question: str, agreed: bool) -> None:
     if not agreed:
         click.confirm(question, abort=True, err=True)

@@ -68,6 +68,8 @@ _ELSEWHERE = {
         "metrics",
         "purge",
         "reset",
+        "pause",
+        "resume",
     ),
     "relay_command": ("relay",),
     "replicate_command": ("replicate",),

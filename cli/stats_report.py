@@ -32,7 +32,12 @@ def show(topics: Sequence[TopicStatus]) -> None:
     read = [row for topic in topics for row in topic.subscriptions]
     if read:
         click.echo()
-        table(("SUBSCRIPTION", *(name.upper() for name in _COUNTS)), _summed(read))
+        shown = _summed(read)
+        notes = ["PAUSED"] if any(cells[-1] for cells in shown) else []
+        table(
+            ("SUBSCRIPTION", *(name.upper() for name in _COUNTS), *notes),
+            [cells[: len(cells) - (not notes)] for cells in shown],
+        )
     for topic in topics:
         if topic.bars:
             click.echo(f"\n{topic.topic}: pending records by when they are due, from")
@@ -68,8 +73,9 @@ def _summed(rows: Sequence[dict[str, Any]]) -> list[list[Any]]:
     sums: dict[str, list[Any]] = {}
     for row in rows:
         label = f"{row['topic']}/{row['subscription']}"
-        cells = sums.setdefault(label, [label, *[0] * len(_COUNTS)])
-        cells[1:] = [before + row[name] for before, name in zip(cells[1:], _COUNTS, strict=True)]
+        cells = sums.setdefault(label, [label, *[0] * len(_COUNTS), None])
+        cells[1:-1] = [before + row[name] for before, name in zip(cells[1:-1], _COUNTS, strict=True)]
+        cells[-1] = "paused" if row["paused"] else cells[-1]
     return [sums[label] for label in sorted(sums)]
 
 

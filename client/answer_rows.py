@@ -26,7 +26,6 @@ _OUTCOMES = {
     "already": AckResult(acked=0, already=1),
     "unknown": AckResult(acked=0, unknown=1),
 }
-_COUNTS = tuple(field.name for field in fields(SubscriptionStats) if field.name != "partitions")
 _PARTITION_COUNTS = tuple(field.name for field in fields(PartitionStats))
 
 
@@ -53,8 +52,7 @@ def subscription_stats(row: Mapping[str, Any], numbers: frozenset[int] | None) -
         for number, each in row["partitions"].items()
         if numbers is None or int(number) in numbers
     }
-    total = {name: sum(getattr(each, name) for each in partitions.values()) for name in _COUNTS}
-    return SubscriptionStats(**total, partitions=partitions)
+    return SubscriptionStats.of(partitions)
 
 
 def numbers_of(row: Mapping[str, Any]) -> dict[int, Any]:

@@ -87,6 +87,8 @@ class AsyncServedStore(Closing):
 
     subscriptions = awaited(StoreSteps.subscriptions)
     groups = awaited(StoreSteps.groups)
+    pause = awaited(StoreSteps.pause)
+    resume = awaited(StoreSteps.resume)
     delete_subscription = awaited(StoreSteps.delete_subscription)
     delete_group = awaited(StoreSteps.delete_group)
     reset_subscription = awaited(StoreSteps.reset_subscription)

@@ -95,6 +95,8 @@ class ServedStore:
 
     subscriptions = blocking(StoreSteps.subscriptions)
     groups = blocking(StoreSteps.groups)
+    pause = blocking(StoreSteps.pause)
+    resume = blocking(StoreSteps.resume)
     delete_subscription = blocking(StoreSteps.delete_subscription)
     delete_group = blocking(StoreSteps.delete_group)
     reset_subscription = blocking(StoreSteps.reset_subscription)

@@ -381,6 +381,12 @@ class StoreSteps:
         names: list[str] = yield asking(operations.LIST_GROUPS, _field("groups"), topic=topic)
         return names
 
+    def pause(self, topic: str, subscription: str | None = None) -> Steps[None]:
+        yield asking(operations.PAUSE, nothing, _paused(subscription), topic=topic)
+
+    def resume(self, topic: str, subscription: str | None = None) -> Steps[None]:
+        yield asking(operations.RESUME, nothing, _paused(subscription), topic=topic)
+
     def delete_subscription(self, topic: str, name: str, *, force: bool = False) -> Steps[None]:
         query = {"force": flag("force", force)}
         yield asking(operations.DELETE_SUBSCRIPTION, nothing, query=query, topic=topic, subscription=name)
@@ -584,6 +590,10 @@ def _listed(names: Iterable[str]) -> list[str]:
     except TypeError:
         pass
     raise WrongType(f"create_topics takes a list of names, not {names!r:.100}; create_topic makes one topic")
+
+
+def _paused(subscription: str | None) -> dict[str, str]:
+    return {} if subscription is None else {"subscription": check_name(subscription, "subscription")}
 
 
 def _plain(body: dict[str, Any]) -> dict[str, Any]:

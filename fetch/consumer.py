@@ -179,7 +179,7 @@ class Consumer(ConsumerSurface):
     def pop(self) -> Message | None:
         """The next message that was read ahead, with no I/O; None where it is time to `fill`."""
         self._came_back()
-        if not self._ahead or self._commit_is_due():
+        if not self._ahead or self._commit_is_due() or self._partitions[0].is_paused:
             return None
         self._handing = True
         row, messages = self._ahead[0]
@@ -193,6 +193,10 @@ class Consumer(ConsumerSurface):
     def fill(self) -> bool:
         """Read ahead what is due; False where nothing is: the agenda tells how long. Commit, when that is due."""
         PROCESS.check_is(self._owner)
+        if self._ahead and self._partitions[0].is_paused:  # it is read again
+            for row, _ in self._ahead:
+                self.agenda.stir(row)
+            self._ahead.clear()
         if self._ahead:
             self._commit_when_due()
             return True
@@ -209,7 +213,7 @@ class Consumer(ConsumerSurface):
     def _one(self) -> bool:
         """Read ahead the one record that has become due, where it is one, of one partition on the agenda."""
         rows = self.agenda.rows()
-        if self._closed or len(rows) != 1:
+        if self._closed or len(rows) != 1 or self._partitions[rows[0]].is_paused:
             return False
         self._commit_when_due()
         partition, position = self._partitions[rows[0]], self._handed[rows[0]]
@@ -271,7 +275,7 @@ class Consumer(ConsumerSurface):
 
     def _take(self, max_records: int) -> list[Message] | None:
         """Hand out what was read ahead, of the partitions in turn, so that a busy one starves nobody."""
-        if (not self._ahead or self._commit_is_due()) and not self.fill():
+        if (not self._ahead or self._commit_is_due() or self._partitions[0].is_paused) and not self.fill():
             return None
         self._handing = True
         taken: list[Message] = []
@@ -329,7 +333,10 @@ class Consumer(ConsumerSurface):
             now_ms = partition.log.context.now_ms()
             reading = partition.reading()
             try:
-                columns, moved[row] = partition.columns(moved[row], left, POLL_BYTES, reading)
+                if partition.is_paused:
+                    columns = Columns.empty(self.topic)
+                else:
+                    columns, moved[row] = partition.columns(moved[row], left, POLL_BYTES, reading)
             except CorruptFile:
                 if parts:  # which come first; then it is told
                     break

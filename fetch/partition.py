@@ -600,13 +600,18 @@ class Partition:
         except ClockBehind:
             return self._order.standing()
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether its topic is: then nothing is handed out."""
+        return self.log.context.settings.paused
+
     def agenda(self) -> Agenda:
         """Of a reader of this partition alone."""
         return agenda_of([self], self.log.context.clock)
 
     def rest_ms(self, reading: Reading, now_ms: int) -> int:
-        """Until when nothing more is due than at `reading`, but for what comes. now_ms: from before the reading."""
-        next_due_ms = self.next_due(reading)
+        """Until when nothing more is handed out than at `reading`, but for what comes. now_ms: from before it."""
+        next_due_ms = None if self.is_paused else self.next_due(reading)
         return NEVER_MS if next_due_ms is None else self.rest_until(next_due_ms, now_ms)
 
     def rest_until(self, ms: int, now_ms: int, *, delay_ms: int = 0) -> int:

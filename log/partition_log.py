@@ -435,6 +435,7 @@ class PartitionLog:
         """The topic has other settings from now on: the next append, and no half of one."""
         with self._append_lock:
             self.context.alter(settings, interceptors)
+        self.versions.notifier.notify()  # it may be paused no longer
 
     def takes_one(self, record: SingleRecord) -> bool:
         """Whether `append_one` can take it; else `append` does, or says why not."""

@@ -15,7 +15,8 @@ _LOCAL_RETENTION = ("local_retention_ms", "local_retention_bytes")
 _BACKLOG = ("retention_by_subscriptions", "backlog_quota_bytes", "backlog_quota_ms", "backlog_quota_policy")
 _WHERE_SET = (
     "remote_storage_enable", *_LOCAL_RETENTION, "check_instants", "foreign", "interceptors", "segment_ms", *_BACKLOG,
-    "max_pending", "max_bytes", "expires_after_ms", "on_expiry", "priorities", "subscription_expiration_ms", "topic_id",
+    "max_pending", "max_bytes", "expires_after_ms", "on_expiry", "priorities", "subscription_expiration_ms", "paused",
+    "topic_id",
 )  # fmt: skip
 """A document has these where they are not what they are by default: it may be older than they are."""
 
@@ -79,6 +80,8 @@ class TopicSettings:
     are a multiple of it. What is due of a higher one goes first."""
     subscription_expiration_ms: int | None = None
     """A subscription that nobody has read for so long, while the store was open, is deleted."""
+    paused: bool = False
+    """Nothing of it is handed out, to subscriptions or to consumers; what is sent is taken."""
     topic_id: str | None = field(default=None, compare=False)
     """Kafka's word (KIP-516): 32 hex digits by which a topic is known from an earlier one of its name. None: it was
     made before topics had one."""
@@ -158,6 +161,7 @@ class TopicChanges(TypedDict, total=False):
     on_expiry: OnExpiry
     priorities: int
     subscription_expiration_ms: int | None
+    paused: bool
     interceptors: Sequence[str]
 
 
@@ -186,7 +190,7 @@ def checked(settings: TopicSettings) -> TopicSettings:
         raise InvalidTopic(f"there are up to {PRIORITIES_MAX} priorities, not {settings.priorities}")
     if settings.partitions % settings.priorities:
         raise InvalidTopic(f"{settings.partitions} partitions are no multiple of {settings.priorities} priorities")
-    for name in ("check_instants", "foreign", "retention_by_subscriptions"):
+    for name in ("check_instants", "foreign", "retention_by_subscriptions", "paused"):
         if not isinstance(getattr(settings, name), bool):
             raise InvalidTopic(f"{name} must be True or False, not {getattr(settings, name)!r}")
     if settings.foreign and replace(settings, partitions=1) != FOREIGN:

@@ -31,6 +31,9 @@ from afterlog.subscription.events import (
     Leapt,
     Leased,
     LeasedUntil,
+    Ordered,
+    Paused,
+    Queued,
     Replicated,
     Returned,
     Skipped,
@@ -130,7 +133,7 @@ def _told(frame: Frame) -> Row:
             return {"upto": event.position, "records": len(event.offsets), "until_ms": event.until_ms}
         case Extended():
             return {"records": len(event.offsets), "until_ms": event.until_ms}
-        case Leased():
+        case Leased() | Queued():
             return {"upto": event.position, "records": len(event.offsets)}
         case Acked() | Dead() | Lapsed():
             return {"records": len(event.offsets)}
@@ -142,5 +145,7 @@ def _told(frame: Frame) -> Row:
             return {"upto": event.position}
         case AckedElsewhere():
             return {"origin": event.origin, "records": len(event.offsets)}
-        case Closed() | Replicated():
+        case Paused():
+            return {"paused": event.is_paused}
+        case Closed() | Replicated() | Ordered():
             return {}

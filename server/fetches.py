@@ -110,7 +110,9 @@ def _looked(
         marks[partition.number] = reading.high_watermark
         if max_records <= 0 or max_bytes <= 0:
             continue
-        columns, behind = partition.columns(positions[partition.number], max_records, max_bytes, reading)
+        columns, behind = Columns.empty(topic), positions[partition.number]
+        if not partition.is_paused:
+            columns, behind = partition.columns(behind, max_records, max_bytes, reading)
         moved[partition.number] = behind
         if len(columns):
             partition.handed_out(columns.delivery_offset, columns.due, behind)

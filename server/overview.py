@@ -99,7 +99,12 @@ def topic_row(topic: Topic, standings: Standings) -> TopicCounts:
 
     lag, leased, retrying, dead: of all subscriptions; lag is that of the slowest, None where there is none.
     """
-    row: TopicCounts = {"topic": topic.name, "partitions": topic.partition_count, "delayed": topic.settings.delayed}
+    row: TopicCounts = {
+        "topic": topic.name,
+        "partitions": topic.partition_count,
+        "delayed": topic.settings.delayed,
+        "paused": topic.settings.paused,
+    }
     row |= dict.fromkeys(_SUMMED, 0)
     row |= {"next_due": None, "lateness_up_to": [0] * (len(LATENESS_EDGES_MS) + 1), "lag": None, "unreadable": None}
     lags: dict[str, int] = defaultdict(int)

@@ -63,6 +63,16 @@ async def clean_topic(served: Served, request: Request) -> Reply:
     return as_json({"freed_bytes": freed})
 
 
+async def pause(served: Served, request: Request) -> Reply:
+    await served.run(lambda: served.store.pause(request.topic, request.body["subscription"]))
+    return NO_CONTENT
+
+
+async def resume(served: Served, request: Request) -> Reply:
+    await served.run(lambda: served.store.resume(request.topic, request.body["subscription"]))
+    return NO_CONTENT
+
+
 async def topic_stats(served: Served, request: Request) -> Reply:
     def ask() -> dict[str, Any]:
         topic = served.store.topic(request.topic)
@@ -102,6 +112,8 @@ ENDPOINTS: Final = endpoints(
         operations.DELETE_TOPIC: delete_topic,
         operations.PURGE: purge_topic,
         operations.CLEAN: clean_topic,
+        operations.PAUSE: pause,
+        operations.RESUME: resume,
         operations.TOPIC_STATS: topic_stats,
         operations.HELD_BYTES: held_bytes,
         operations.POSITIONS: positions,

@@ -43,7 +43,7 @@ from afterlog.store.topics import OpenTopics
 from afterlog.subscription.journal import numbers
 from afterlog.subscription.open_subscriptions import OpenSubscriptions
 from afterlog.subscription.replay import replay
-from afterlog.subscription.state import Owner
+from afterlog.subscription.state import Owner, SubscriptionState
 
 if TYPE_CHECKING:
     from afterlog.produce.adoption import Adoptions
@@ -126,6 +126,18 @@ class Administration:
         chosen = range(topic.partition_count) if partition is None else [topic.checked_partition(partition)]
         return sum(self.cleanup().clean(topic, number).freed_bytes for number in chosen)
 
+    def pause(self, topic: str, name: str | None, *, paused: bool) -> None:
+        """Hand out nothing, of a topic or to one subscription, or go on; readers may be open."""
+        with self.lock:
+            if name is None:
+                self.alter(topic, None, {"paused": paused})
+                return
+            self._check_known(topic, name, self.subscription_names, UnknownSubscription)
+            opened = (each for each in self.subscriptions if (each.partition.topic, each.name) == (topic, name))
+            with self.subscribe(topic, name, delay_ms=next((each.delay_ms for each in opened), 0)) as reader:
+                for part in reader.parts():
+                    part.pause(paused)
+
     # Readers.
 
     def subscription_names(self, topic: str) -> list[str]:
@@ -135,11 +147,7 @@ class Administration:
     def replicated_names(self, topic: str) -> list[str]:
         """Of those that other clusters have, too, as their journals say."""
 
-        def is_replicated(folder: Path, name: str) -> bool:
-            found = replay(self.files, subscription_folder(folder, name), Owner(folder.name, name), 1 << 62)
-            return found is not None and found.state.is_replicated is True
-
-        return self._names(topic, is_replicated)
+        return self._names_where(topic, lambda state: state.is_replicated is True)
 
     def groups(self, topic: str) -> list[str]:
         """All consumer groups that have committed a position in a topic."""
@@ -151,11 +159,12 @@ class Administration:
 
     def expire_subscriptions(self, *, raising: bool) -> None:
         """Delete what nobody has read for as long as its topic says. Of dead letters that were sent back the record
-        stays, and so does what other clusters have, where it may be read."""
+        stays, and so does what other clusters have, where it may be read, and what is paused."""
         for topic in list(self.topics.by_name.values()):
             expires_ms = topic.settings.subscription_expiration_ms
             try:
-                for name in [] if expires_ms is None else self.subscription_names(topic.name):
+                is_left = expires_ms is None or topic.settings.paused
+                for name in [] if is_left else self.subscription_names(topic.name):
                     if name != REDRIVE and expires_ms is not None:
                         self._expire(topic.name, name, expires_ms)
             except (AfterlogError, OSError) as error:
@@ -168,7 +177,10 @@ class Administration:
 
     def _expire(self, topic: str, name: str, expires_ms: int) -> None:
         def has_expired() -> bool:
-            return self.subscriptions.unread_ms(topic, name) >= expires_ms and name not in self.replicated_names(topic)
+            unread_ms = self.subscriptions.unread_ms(topic, name)
+            return unread_ms >= expires_ms and name not in self._names_where(
+                topic, lambda state: state.is_replicated is True or state.is_paused
+            )
 
         if has_expired() and self._delete_reader(
             topic, name, False, self.subscription_names, UnknownSubscription, has_expired
@@ -254,6 +266,15 @@ class Administration:
         for reader in readers:
             reader.close()
             self.subscriptions.let_go(reader)  # handlers that are at work have nothing to ack any more
+
+    def _names_where(self, topic: str, is_one: Callable[[SubscriptionState], bool]) -> list[str]:
+        """Of subscriptions, open or not, of which that is so by a journal."""
+
+        def said(folder: Path, name: str) -> bool:
+            found = replay(self.files, subscription_folder(folder, name), Owner(folder.name, name), 1 << 62)
+            return found is not None and is_one(found.state)
+
+        return self._names(topic, said)
 
     def _names(self, topic: str, is_one: Callable[[Any, str], bool]) -> list[str]:
         self.topic_of(topic)

@@ -613,6 +613,14 @@ class Store(StoreSurface):
         self._usable()
         return self._administration().groups(topic)
 
+    def pause(self, topic: str, subscription: str | None = None) -> None:
+        self._usable()
+        self._administration().pause(topic, subscription, paused=True)
+
+    def resume(self, topic: str, subscription: str | None = None) -> None:
+        self._usable()
+        self._administration().pause(topic, subscription, paused=False)
+
     def delete_subscription(self, topic: str, name: str, *, force: bool = False) -> None:
         self._usable()
         self._administration().delete_subscription(topic, name, force=flag("force", force))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, NamedTuple
 
 from afterlog.subscription.lease_number import failures
@@ -103,7 +103,8 @@ class PartitionStats:
     pending: not due to this subscription yet; due: due, and never delivered; leased: with a reader, or on their way to
     the dead letters; retrying: came back, and wait for their retry or for a reader. These four are all that is to be
     done. The rest counts what happened, ever: acked, dead, lapsed (expired before anybody got it, and dropped), why
-    records came back (expired: a lease ended), and how often one went out again.
+    records came back (expired: a lease ended), and how often one went out again. paused: nothing is handed out, as the
+    subscription is paused, or its topic. Of one that is ordered by key what waits for its turn is due.
     """
 
     pending: int
@@ -123,11 +124,15 @@ class PartitionStats:
     position: int
     mark_delete: int
     high_watermark: int
+    paused: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionStats:
-    """A subscription over all partitions that a reader has, and each by itself; see `PartitionStats`. Exact."""
+    """A subscription over all partitions that a reader has, and each by itself; see `PartitionStats`. Exact.
+
+    paused: in one of them at least.
+    """
 
     pending: int
     due: int
@@ -141,4 +146,12 @@ class SubscriptionStats:
     released: int
     redelivered: int
     lapsed: int
+    paused: bool
     partitions: dict[int, PartitionStats]
+
+    @classmethod
+    def of(cls, partitions: dict[int, PartitionStats]) -> SubscriptionStats:
+        """Of each by its number, over all."""
+        names = [each.name for each in fields(cls) if each.name not in ("paused", "partitions")]
+        total = {name: sum(getattr(each, name) for each in partitions.values()) for name in names}
+        return cls(**total, paused=any(each.paused for each in partitions.values()), partitions=partitions)

@@ -17,11 +17,15 @@
     13 ACKED_ELSEWHERE bytes u16 | origin, ASCII | offsets there, Roaring     the same subscription in another cluster
     14 LEAPT           ms i64                                                 the first call behind a clock set forward
     15 LAPSED          delivery offsets, Roaring                              receive: of no use any more, and dropped
+    16 PAUSED          nothing; where it goes on again, a byte of 0           pause, resume
+    17 ORDERED         nothing                                                subscribe, with ordered_by
+    18 QUEUED          position i64 | delivery offsets, Roaring               receive, where it is ordered: read up to
+                                                                              there, and these wait for their turn
 
 Integers are little-endian; Roaring is the portable 64-bit format. LEASED also names records that are leased again; what
-it reads and does not name are control records and cancelled ones, which nobody shall get. Its deadline is not written:
-such a lease ends with the life that gave it. That of LEASED_UNTIL is, by the log's clock: it is held, whatever becomes
-of the process.
+it or QUEUED reads and does not name are control records and cancelled ones, which nobody shall get. The deadline of
+LEASED is not written: such a lease ends with the life that gave it. That of LEASED_UNTIL is, by the log's clock: it is
+held, whatever becomes of the process.
 
 Worked example: two records leased at the start, and the second acked.
 
@@ -71,6 +75,9 @@ class Kind(enum.IntEnum):
     ACKED_ELSEWHERE = 13
     LEAPT = 14
     LAPSED = 15
+    PAUSED = 16
+    ORDERED = 17
+    QUEUED = 18
 
 
 class Reason(enum.IntEnum):
@@ -201,9 +208,29 @@ class Lapsed:
     offsets: BitMap64
 
 
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Nothing is handed out from now on; or it goes on."""
+
+    is_paused: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """From now on the records of a key go out one after the other."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Queued:
+    """Everything below `position` is read; `offsets` are to go out, each once those before it of its key are done."""
+
+    position: int
+    offsets: BitMap64
+
+
 Event = (
     Leased | Acked | Returned | Intended | Dead | Skipped | Sought | Closed | LeasedUntil | Extended | Replicated
-    | AckedElsewhere | Leapt | Lapsed
+    | AckedElsewhere | Leapt | Lapsed | Paused | Ordered | Queued
 )  # fmt: skip
 
 
@@ -225,6 +252,12 @@ def encode(event: Event) -> tuple[Kind, bytes]:
             return Kind.DEAD, event.offsets.serialize()
         case Lapsed():
             return Kind.LAPSED, event.offsets.serialize()
+        case Queued():
+            return Kind.QUEUED, _INT64.pack(event.position) + event.offsets.serialize()
+        case Ordered():
+            return Kind.ORDERED, b""
+        case Paused():
+            return Kind.PAUSED, _yes(event.is_paused)
         case Skipped():
             return Kind.SKIPPED, _INT64.pack(event.position)
         case Sought():
@@ -236,7 +269,7 @@ def encode(event: Event) -> tuple[Kind, bytes]:
         case Extended():
             return Kind.EXTENDED, _INT64.pack(event.until_ms) + event.offsets.serialize()
         case Replicated():
-            return Kind.REPLICATED, b"" if event.is_replicated else b"\0"
+            return Kind.REPLICATED, _yes(event.is_replicated)
         case AckedElsewhere():
             name = event.origin.encode("ascii")
             return Kind.ACKED_ELSEWHERE, _BYTES.pack(len(name)) + name + event.offsets.serialize()
@@ -261,6 +294,12 @@ def decode(kind: Kind, body: memoryview) -> Event:
             return Skipped(_position(body))
         case Kind.SOUGHT:
             return Sought(_position(body))
+        case Kind.QUEUED:
+            return Queued(_position(body[:8]), bitmap(body[8:]))
+        case Kind.ORDERED:
+            return Ordered()
+        case Kind.PAUSED:
+            return Paused(_is_yes(body))
         case Kind.CLOSED:
             return Closed()
         case Kind.LEAPT:
@@ -270,9 +309,7 @@ def decode(kind: Kind, body: memoryview) -> Event:
         case Kind.EXTENDED:
             return Extended(_time(body[:8]), bitmap(body[8:]))
         case Kind.REPLICATED:
-            if bytes(body) not in (b"", b"\0"):
-                raise ValueError(f"{len(body)} bytes say neither that it is replicated nor that it is not")
-            return Replicated(not len(body))
+            return Replicated(_is_yes(body))
         case Kind.ACKED_ELSEWHERE:
             if len(body) < _BYTES.size:
                 raise ValueError(f"{len(body)} bytes name no origin")
@@ -311,6 +348,16 @@ def letters(rows: object) -> tuple[DeadLetter, ...]:
         return tuple(DeadLetter(**row) for row in rows)
     except TypeError as error:
         raise ValueError(str(error)) from error
+
+
+def _yes(is_so: bool) -> bytes:
+    return b"" if is_so else b"\0"
+
+
+def _is_yes(body: memoryview) -> bool:
+    if bytes(body) not in (b"", b"\0"):
+        raise ValueError(f"{len(body)} bytes say neither that it is so nor that it is not")
+    return not len(body)
 
 
 def _int64(body: memoryview) -> int:

@@ -95,6 +95,7 @@ class OpenSubscriptions:
                 if reader.group is not None:
                     reader.group.wake = self.keeper.wake
                 self._readers[reader] = names
+                self._order([self._shared[each].subscription for each in names], settings)
                 if settings.replicated is not None:
                     for each in names:
                         self._shared[each].subscription.replicate(settings.replicated)
@@ -174,6 +175,16 @@ class OpenSubscriptions:
             open_with = f"{name!r} of {partition.topic} is open with delay_ms={part.subscription.delay_ms}"
             raise InvalidSubscription(f"{open_with}, not {settings.delay_ms}")
         return part
+
+    def _order(self, parts: Sequence[PartitionSubscription], settings: ReaderSettings) -> None:
+        """By key, where that is asked for, or some are: of a topic that was given more partitions, these as well."""
+        if settings.ordered_by is not None:
+            for each in parts:
+                each.check_orderable()  # everywhere, before anything is
+        if settings.ordered_by is not None or any(each.is_ordered for each in parts):
+            for each in parts:
+                with contextlib.nullcontext() if settings.ordered_by else contextlib.suppress(InvalidSubscription):
+                    each.order_by_key()
 
     def let_go(self, reader: Subscription) -> None:
         """A reader names nothing any more: it is closed, and no block of its messages is open, or it must not wait."""

@@ -23,8 +23,12 @@ D4: what is leased or retrying has a timer, and what is not read is read next. D
 `Returned`, whose reasons are counted. D9: an ack returns when its frame is safe under the durability. D10: a nacked
 record waits in the timers, and its attempts are in the journal.
 
-Invariants, proved by `check`: those of the state, the timers and the journal; the journal replays to the state; nothing
-that is un-acked is hidden from readers.
+*Paused*, by itself or with its topic, nothing is handed out; what is leased is acked, nacked and ends as ever.
+
+*Ordered by key* what is read is queued, and goes out when it is its turn (`key_order.py`).
+
+Invariants, proved by `check`: those of the state, the timers, the key order and the journal; the journal replays to the
+state; nothing that is un-acked is hidden from readers.
 """
 
 from __future__ import annotations
@@ -74,6 +78,9 @@ from afterlog.subscription.events import (
     Leapt,
     Leased,
     LeasedUntil,
+    Ordered,
+    Paused,
+    Queued,
     Reason,
     Replicated,
     Returned,
@@ -81,6 +88,7 @@ from afterlog.subscription.events import (
 )
 from afterlog.subscription.journal import Journal
 from afterlog.subscription.journaled_state import JournaledState
+from afterlog.subscription.key_order import KeyOrder, key_hashes, queued_between
 from afterlog.subscription.lease_number import failures
 from afterlog.subscription.policy import RetryPolicy, check_span
 from afterlog.subscription.redeliveries import UNKNOWN
@@ -98,6 +106,14 @@ RECEIVE_BYTES = 16 << 20
 """UnreadCursor records of one `receive`, but for the first."""
 LAPSED_AT_ONCE = 4_096
 """Looked at, at a time, of what has expired: what is before the first that has not goes together."""
+
+READ_ON = 64
+"""Where it is ordered, read at a time while few have their turn; twice as many each time that brings nobody. Larger:
+more of the queue is read before it is needed."""
+FEW_IN_TURN = 16
+"""So many of those whose turn it is are taken one by one."""
+READ_ON_MAX = 16_384
+"""The most of one call: what holds up its caller, at about a microsecond each."""
 
 Offsets = Int64Array | Sequence[int]
 
@@ -142,6 +158,9 @@ class PartitionSubscription:
         self._unread = UnreadCursor(partition, delay_ms)
         self._log_start = 0
         """Below, nothing is un-acked."""
+        self._order: KeyOrder | None = None
+        """Where it is ordered; None: to be made from the state."""
+        self._read_on = READ_ON
         self._leapt_ms = self._context.leapt_ms()
         self._journaled = JournaledState(partition, name, self._sought(start))
         self._precision_ms = self._context.config.delayed_delivery_tick_time_ms
@@ -156,6 +175,16 @@ class PartitionSubscription:
     def replayed(self) -> Replayed | None:
         """What was found when it was opened; None of a new one."""
         return self._journaled.replayed
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is handed out: it is paused, or its topic."""
+        return self._journaled.state.is_paused or self._context.settings.paused
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the records of a key go out one after the other."""
+        return self._journaled.state.is_ordered
 
     @property
     def _state(self) -> SubscriptionState:
@@ -218,6 +247,13 @@ class PartitionSubscription:
             now_ms = journaled.now_ms() if reading is None else reading.clock_ms
             if state.dying or state.elsewhere or self._context.leapt_ms() != self._leapt_ms:
                 return None
+            if self.is_paused:
+                return None
+            if state.is_ordered:
+                if not timers.quiet(now_ms):
+                    return None
+                turns, until_ms, is_last = self._at_once_in_turn(1, lease_ms, kind, held)
+                return (turns[0], state.redeliveries.first, until_ms, is_last) if turns else None
             if not timers.quiet(now_ms):
                 return self._one_again(lease_ms, kind, policy, held)
             found = self._unread.one(state.acks.position, kind, reading)
@@ -253,11 +289,16 @@ class PartitionSubscription:
                 self._look()
             journaled, timers = self._journaled, self._timers
             state = journaled.state
+            if state.dying or state.elsewhere or self._context.leapt_ms() != self._leapt_ms or self.is_paused:
+                return None
+            if state.is_ordered:
+                if not timers.quiet(journaled.now_ms()):
+                    return None
+                turns, until_ms, is_last = self._at_once_in_turn(max_records, lease_ms, kind, held)
+                return (turns, state.redeliveries.first, until_ms, is_last) if turns else None
             if self._unread.has(state.acks.position):
                 return None
             reading = self.partition.reading()
-            if state.dying or state.elsewhere or self._context.leapt_ms() != self._leapt_ms:
-                return None
             if not timers.quiet(reading.clock_ms) or self.partition.log_start > self._log_start:
                 return None
             messages = self._unread.few(state.acks.position, max_records, kind, reading)
@@ -288,7 +329,7 @@ class PartitionSubscription:
             ackable = self._state.ackable(offsets)
             acked = len(ackable)
             if acked:
-                self._journaled.record(Acked(ackable))
+                self._done_with(Acked(ackable))
             end = self.journal.written
         self.journal.commit.committed(end)
         return AckResult(acked=acked, already=len(known) - acked, unknown=len(column) - len(known))
@@ -321,6 +362,8 @@ class PartitionSubscription:
             return _ALREADY
         with self._one_changing:
             self._journaled.record_acked_one(delivery_offset)
+            if self._order is not None:
+                self._settled([delivery_offset])
         return _ACKED
 
     def nack(
@@ -396,6 +439,7 @@ class PartitionSubscription:
         with letting_go, self._lock, self._changing():
             self._journaled.record(Sought(self._sought(position)))
             self._timers = Timers(self._state, self._precision_ms)
+            self._order = None
             self._unread = UnreadCursor(
                 self.partition, self.delay_ms
             )  # what was handed out by itself is handed out again
@@ -409,7 +453,7 @@ class PartitionSubscription:
         with self._lock, self._changing():
             rows, column = self._good(delivery_offsets, lease_numbers)
             if len(rows):
-                self._journaled.record(Lapsed(bits.of_column(column)))
+                self._done_with(Lapsed(bits.of_column(column)))
         return ReceiptResult(done=len(rows), stale=len(delivery_offsets) - len(rows))
 
     def lapse_ms(self, message: Message) -> int:
@@ -447,7 +491,7 @@ class PartitionSubscription:
         with self._lock, self._changing():
             dying = [offset for offset in set(_column(delivery_offsets).tolist()) if offset in self._state.dying]
             if dying:
-                self._journaled.record(Dead(BitMap64(dying)))
+                self._done_with(Dead(BitMap64(dying)))
             end = self.journal.written
         self.journal.commit.committed(end)
         return len(dying)
@@ -461,8 +505,10 @@ class PartitionSubscription:
     # Other clusters.
 
     def replicate(self, is_replicated: bool = True) -> None:
-        """Others have it, too, from now on, or do not. Raises as `ack`."""
+        """Others have it, too, from now on, or do not. Raises InvalidSubscription where it is ordered, and as `ack`."""
         with self._lock, self._changing():
+            if is_replicated and self._state.is_ordered:
+                raise InvalidSubscription(f"{self.name!r} is ordered by key, which no other cluster could keep to")
             if self._state.is_replicated is not is_replicated:
                 self._journaled.record(Replicated(is_replicated))
             end = self.journal.written
@@ -518,6 +564,42 @@ class PartitionSubscription:
         """None: nobody has said."""
         return self._state.is_replicated
 
+    # Pausing, and the order of keys.
+
+    def pause(self, is_paused: bool = True) -> None:
+        """Hand out nothing from now on, or go on. Raises as `ack`."""
+        with self._lock, self._changing():
+            if self._state.is_paused is not is_paused:
+                self._journaled.record(Paused(is_paused))
+            end = self.journal.written
+        self.journal.commit.committed(end)
+        self.notifier.notify()
+
+    def check_orderable(self) -> None:
+        """Raises InvalidSubscription where it is not ordered and cannot be: records are on their way, or others have
+        it, too."""
+        with self._lock:
+            self._look()
+            state = self._state
+            if state.is_ordered:
+                return
+            if state.is_replicated or state.elsewhere:
+                raise InvalidSubscription(f"{self.name!r} is replicated: other clusters could not keep to an order")
+            if state.acks.count:
+                raise InvalidSubscription(
+                    f"{self.name!r} of {self.partition.topic} has {state.acks.count} records that were handed out and "
+                    "are not acked: it can be ordered by key once they are settled, or from its beginning on"
+                )
+
+    def order_by_key(self) -> None:
+        """From now on the records of a key go out one after the other. Raises as `check_orderable`, and as `ack`."""
+        self.check_orderable()
+        with self._lock, self._changing():
+            if not self._state.is_ordered:
+                self._journaled.record(Ordered())
+            end = self.journal.written
+        self.journal.commit.committed(end)
+
     # Looking.
 
     def acked(self, delivery_offsets: Int64Array) -> Bools:
@@ -566,9 +648,11 @@ class PartitionSubscription:
         now_ms = self._context.now_ms()  # before the reading: what comes between the two is due
         with self._lock:
             self._look()
+            if self.is_paused:
+                return self._timers.next_end_ms()
             reading = self.partition.look()
             times = [self._timers.next_ms(), self._unread.next_due_ms(reading)]
-            if self._unread.high_watermark(reading) > self._state.position:
+            if self._unread.high_watermark(reading) > self._state.position or self._may_have_turns(reading):
                 times = [now_ms]
         ahead = min((ms for ms in times if ms is not None), default=NEVER_MS)
         return self.partition.rest_until(ahead, now_ms, delay_ms=self.delay_ms)
@@ -611,6 +695,9 @@ class PartitionSubscription:
             unacked = column_of(self._state.acks.unacked)
             unacked = unacked[(unacked >= reading.log_start) & (unacked < reading.high_watermark)]
             assert bool((self.partition.offsets_at(unacked, reading) >= 0).all()), "what is hidden is nobody's"
+            if self._order is not None and self.partition.log_start <= self._state.acks.mark_delete:
+                keys = self._hashes(unacked, reading)
+                self._order.check(self._state, dict(zip(unacked.tolist(), keys.tolist(), strict=True)))
 
     # Interruptions.
 
@@ -631,6 +718,7 @@ class PartitionSubscription:
             return
         logger.warning("%s: a call was interrupted; beginning anew from the journal", self.journal.path)
         self._journaled.mend()
+        self._order = None
         self._unread = UnreadCursor(self.partition, self.delay_ms)
         self._timers, nobodys = self._timers.anew(self._state)
         self._give_back(Reason.RELEASED, column_of(nobodys), at_once_ms(self._journaled.now_ms(), self._precision_ms))
@@ -707,8 +795,13 @@ class PartitionSubscription:
             self._give_back(Reason.EXPIRED, column_of(offsets), ended_ms, reading=reading)
         if reading.log_start > self._state.acks.mark_delete:
             self._journaled.skip(reading.log_start)
+            self._order = None
         self._log_start = reading.log_start
         end = _LeaseEnd(deadline_ms(now_ms, lease_ms), held, now_ms)
+        if self.is_paused:
+            return Lease.nothing(self._nothing, end.ms)
+        if self._state.is_ordered:
+            return self._receive_in_turn(high_watermark, max_records, max_bytes, policy, end, reading)
         try:
             fresh, position = self._fresh(high_watermark, max_records, max_bytes, reading)
         except CorruptFile:
@@ -729,6 +822,147 @@ class PartitionSubscription:
             return self._leased(*merged, end, policy)
         finally:
             self._timers.put_back(retries)
+
+    def _receive_in_turn(
+        self,
+        high_watermark: int,
+        max_records: int,
+        max_bytes: int,
+        policy: RetryPolicy | None,
+        end: _LeaseEnd,
+        reading: Reading,
+    ) -> Lease:
+        """`_receive`, of each key one at a time: what comes back first, for its key waits for it."""
+        order = self._made_order(reading)
+        if order is None:
+            return Lease.nothing(self._nothing, end.ms)
+        retries = self._timers.due(end.now_ms, max_records)
+        try:
+            turns = list[int]()
+            if len(retries) < max_records:
+                wanted = max_records - len(retries)
+                self._look_for(order, reading)
+                self._read_on_for(order, wanted, high_watermark, max_bytes, reading)
+                turns = order.turns(wanted)
+            shown = self._shown(retries, reading)
+            if not turns and not len(shown):
+                return Lease.nothing(self._nothing, end.ms)
+            out = Keys.concatenate([Keys(np.zeros(len(turns), np.int64), np.array(turns, np.int64)), shown])
+            merged = self._intact(self._nothing, out, self._state.position, max_records, reading)
+            lease = self._leased(*merged, end, policy)
+            order.lease(merged[0].delivery_offset.tolist())
+            return lease
+        finally:
+            self._timers.put_back(retries)
+
+    def _at_once_in_turn(
+        self, max_records: int, lease_ms: int, kind: type[MadeMessage], held: bool
+    ) -> tuple[list[MadeMessage], int, bool]:
+        """`receive_few` of a few whose turn it is, where none has to be looked for; none: `receive` is to be asked."""
+        order, nothing = self._order, (list[MadeMessage](), 0, False)
+        if order is None or order.hungry or not order.turn_count:
+            return nothing
+        reading, position = self._reading(), self._state.position
+        is_read = position >= self._unread.high_watermark(reading)
+        if reading.log_start > self._log_start or not (is_read or order.turn_count >= 2 * max_records):
+            return nothing
+        turns = order.turns(max_records)
+        if len(turns) > FEW_IN_TURN:
+            return nothing
+        messages = list[MadeMessage]()
+        for delivery_offset in turns:
+            message = self._queued_one(delivery_offset, reading, kind)
+            if message is None or self.lapse_ms(message) <= reading.clock_ms:
+                return nothing
+            messages.append(message)
+        until_ms, is_news = deadline_ms(reading.clock_ms, lease_ms), False
+        with self._one_changing:
+            leased = bits.of_column(np.sort(turns))
+            self._journaled.record(LeasedUntil(position, leased, until_ms) if held else Leased(position, leased))
+            order.lease(turns)
+            for delivery_offset in turns:
+                is_news |= self._timers.lease_one(until_ms, delivery_offset)
+        if is_news:
+            self.notifier.notify(until_ms)
+        return messages, until_ms, is_read and not order.has_turns
+
+    def _queued_one(self, delivery_offset: int, reading: Reading, kind: type[MadeMessage]) -> MadeMessage | None:
+        """A record that was read, and is queued, as that of `receive_one`; None: `receive` is to be asked."""
+        if self._unread.has(delivery_offset):
+            found = self._unread.one(delivery_offset, kind, None)
+            if found is not None:
+                return found[0]
+        [offset] = self._journaled.append_offsets(np.array([delivery_offset]), reading).tolist()
+        return None if offset == UNKNOWN else self.partition.one_at(offset, delivery_offset, reading, kind)
+
+    def _made_order(self, reading: Reading) -> KeyOrder | None:
+        """Whose turn it is. None where that cannot be told yet: something is not due again, as the clock stepped back.
+
+        Raises CorruptFile.
+        """
+        if self._order is None and self._can_be_ordered(reading):
+            order, queued = KeyOrder(), self._state.queued
+            out = column_of(self._state.acks.unacked - queued)
+            order.in_flight(out, self._hashes(out, reading))
+            waiting = column_of(queued)
+            for start in range(0, len(waiting), READ_ON_MAX):
+                part = waiting[start : start + READ_ON_MAX]
+                order.queue(part, self._hashes(part, reading))
+            self._order = order
+        return self._order
+
+    def _can_be_ordered(self, reading: Reading) -> bool:
+        return not self._state.acks.count or self._state.acks.unacked.max() < reading.high_watermark
+
+    def _may_have_turns(self, reading: Reading) -> bool:
+        if self._order is None:
+            return bool(self._state.queued_count) and self._can_be_ordered(reading)
+        return self._order.has_turns
+
+    def _hashes(self, delivery_offset: Int64Array, reading: Reading) -> Int64Array:
+        """Of the keys of delivered records, ascending, int64[n]."""
+        if not len(delivery_offset):
+            return delivery_offset
+        offset = self._journaled.append_offsets(delivery_offset, reading)
+        return key_hashes(self.partition.records_at(offset, delivery_offset, reading))
+
+    def _look_for(self, order: KeyOrder, reading: Reading) -> None:
+        """What is next of keys of which all that was known is done with."""
+        looked, step, queued = 0, READ_ON, self._state.queued
+        while order.hungry and looked < READ_ON_MAX:
+            start, last = min(order.hungry.values()), queued.max() if queued else -1
+            stop = start + step
+            part = queued_between(queued, start, stop)
+            order.found(part, self._hashes(part, reading), stop if stop <= last else None, queued)
+            looked, step = looked + max(len(part), 1), step * 2
+
+    def _read_on_for(self, order: KeyOrder, wanted: int, high_watermark: int, max_bytes: int, reading: Reading) -> None:
+        """Read on while few keys have their turn, lest one with many keeps the others from it."""
+        left = READ_ON_MAX
+        while self._state.position < high_watermark and left > 0 and order.turn_count < 2 * wanted:
+            count, before = min(max(self._read_on, wanted), left), order.turn_count
+            try:
+                columns, position = self._unread.read(self._state.position, high_watermark, count, max_bytes, reading)
+            except CorruptFile:
+                if not order.turn_count:
+                    raise
+                break
+            hashes = key_hashes(columns)
+            self._journaled.record(Queued(position, bits.of_column(columns.delivery_offset)))
+            order.queue(columns.delivery_offset, hashes)
+            self.partition.handed_out(columns.delivery_offset, columns.due, position, delay_ms=self.delay_ms)
+            left -= max(len(columns), 1)
+            self._read_on = READ_ON if order.turn_count > before else min(2 * self._read_on, READ_ON_MAX)
+
+    def _done_with(self, event: Acked | Lapsed | Dead) -> None:
+        """Records are, in a way; others of their keys have their turn."""
+        self._journaled.record(event)
+        if self._order is not None:
+            self._settled(column_of(event.offsets).tolist())
+
+    def _settled(self, delivery_offsets: list[int]) -> None:
+        if self._order is not None and self._order.settle(delivery_offsets, self._state.queued):
+            self.notifier.notify()
 
     def _fresh(self, high_watermark: int, max_records: int, max_bytes: int, reading: Reading) -> tuple[Columns, int]:
         """Up to so many that were not read, and more where those before them have expired; the position behind."""
@@ -779,7 +1013,7 @@ class PartitionSubscription:
             "%s: %d cancelled records or markers, from delivery offset %d on, were leased by an older version",
             self.journal.path, len(delivery_offset), int(delivery_offset.min()),
         )  # fmt: skip
-        self._journaled.record(Acked(bits.of_column(np.sort(delivery_offset))))
+        self._done_with(Acked(bits.of_column(np.sort(delivery_offset))))
 
     def _acked_elsewhere(self, offset: Int64Array) -> Bools:
         """Which records, by append offset, other clusters have acked; of UNKNOWN none."""

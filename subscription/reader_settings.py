@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, TypedDict
+from typing import TYPE_CHECKING, Final, Literal, TypedDict, get_args
 
 from afterlog.base.arguments import check_known, flag
 from afterlog.base.errors import InvalidSubscription
@@ -19,6 +19,9 @@ from afterlog.subscription.policy import RetryPolicy, check_span
 
 if TYPE_CHECKING:
     from afterlog.subscription.policy import Random
+
+OrderedBy = Literal["key"]
+"""By what the records of a subscription wait for each other."""
 
 LEAST_MS: Final = {"lease_ms": 1, "max_lease_ms": 1, "delay_ms": 0, "ack_group_ms": 0}
 AT_READER: Final = {"at": "the reader"}
@@ -42,6 +45,7 @@ class ReaderOptions(TypedDict, total=False):
     durable_leases: bool | None
     replicated: bool | None
     ack_group_ms: int
+    ordered_by: OrderedBy | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,9 @@ class ReaderSettings:
         default=None, metadata={"about": "other clusters have it, too, or do not; as it is where it is left out"}
     )
     ack_group_ms: int = field(default=0, metadata=AT_READER)
+    ordered_by: OrderedBy | None = field(
+        default=None, metadata={"about": "the records of a key go out one after the other; as it is where left out"}
+    )
     policy: RetryPolicy = field(init=False, repr=False)
     """When to retry and to give up: without dead letters never."""
 
@@ -88,6 +95,10 @@ class ReaderSettings:
             object.__setattr__(self, name, value if value is None else flag(name, value))
         if self.replicated and self.delay_ms:
             raise InvalidSubscription("a replicated subscription sees records when they are due: leave delay_ms out")
+        if self.ordered_by not in (None, *get_args(OrderedBy)):
+            raise InvalidSubscription(f"it is ordered by 'key', or not at all, not by {self.ordered_by!r:.100}")
+        if self.replicated and self.ordered_by is not None:
+            raise InvalidSubscription("a replicated subscription has readers elsewhere: it cannot be ordered by key")
 
     @classmethod
     def of(cls, options: ReaderOptions) -> ReaderSettings:

@@ -38,6 +38,7 @@ from afterlog.subscription.received import Receipts, Received, ReceivedMessages,
 
 FAIR = 16
 """Of so many records one is of a lower priority, where such are due."""
+_PAUSED = -1
 
 
 class Receiver:
@@ -338,8 +339,11 @@ class Receiver:
         return min(map(one.lapse_ms, found), default=INT64_MAX)
 
     def _seeks(self) -> int:
+        """How often it was sought; _PAUSED where nothing may be handed out, of what was leased ahead either."""
         seeks = 0
         for each in self._shared:
+            if each.is_paused:
+                return _PAUSED
             seeks += each.seeks
         return seeks
 

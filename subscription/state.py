@@ -4,17 +4,20 @@
                                 └ mark_delete                      └ position
 
     not read ──Leased──► leased ──Acked──► acked                      released: the same, but for the count
+           └─Queued─► queued ──Leased──► leased                       where it is ordered
                           │  ▲ └──Intended──► dying ──Dead──► acked
                  Returned ▼  │ Leased
                          retrying ──Acked──► acked
 
 Live and in replay the same `apply` runs, so that what a journal brings back is what was there. Leased is what is left:
-un-acked, and neither retrying nor dying.
+un-acked, and neither retrying nor dying nor queued.
 
 Invariants, proved by `check`:
 
-1. Each delivery offset below the position is exactly one of acked, leased, retrying, dying; none at or beyond it is.
-2. Hence counts: un-acked = leased + retrying + dying; read ever since the start or the last seek = un-acked + acked.
+1. Each delivery offset below the position is exactly one of acked, leased, retrying, dying, queued; none at or beyond
+   it is.
+2. Hence counts: un-acked = leased + retrying + dying + queued; read ever since the start or the last seek = un-acked +
+   acked.
 3. Each retrying record has a row in `redeliveries`, and so has each record of which a delivery failed.
 4. A leased record is held until one time, or not at all.
 
@@ -32,7 +35,8 @@ Where leases are held, the line also has `"held":[[until_ms, bytes],…]`, ascen
 that are held until each, Roaring. Where other clusters have the subscription, too, it has `"replicated":true` and
 `"elsewhere":[[origin, bytes],…]`, and behind that are the offsets there that were acked elsewhere, Roaring; where
 somebody said that they do not have it, `false`. Where a seek passed something, or it did not begin with the first
-record, it has `"sought"`; where something expired, and was dropped, `"lapsed"`.
+record, it has `"sought"`; where something expired, and was dropped, `"lapsed"`; where it is paused, `"paused":true`.
+Where it is ordered, it has `"queued":bytes`, and last of all are the queued offsets, Roaring.
 
 *Elsewhere.* What another cluster has acked is known by where it was appended first, for it may not be here yet, or not
 be due. It is kept beside the rest: what is read is looked for there, and what is there counts as stepped over.
@@ -65,6 +69,9 @@ from afterlog.subscription.events import (
     Leapt,
     Leased,
     LeasedUntil,
+    Ordered,
+    Paused,
+    Queued,
     Reason,
     Replicated,
     Returned,
@@ -128,6 +135,13 @@ class SubscriptionState:
         """Whether other clusters have it, too; None: nobody has said."""
         self.elsewhere: dict[str, BitMap64] = {}
         """What other clusters have acked, by origin: offsets there."""
+        self.is_paused = False
+        """Whether nothing is to be handed out."""
+        self.is_ordered = False
+        """Whether the records of a key go out one after the other."""
+        self.queued = BitMap64()
+        """Where it is: read, and to go out in their turn."""
+        self.queued_count = 0
         self.sought = sought
         """Before this delivery offset a seek passed something, or it began there: what lies before counts as acked
         here, and nobody has acked it."""
@@ -139,13 +153,14 @@ class SubscriptionState:
 
     @property
     def leased_count(self) -> int:
-        return self.acks.count - self.retrying_count - len(self.dying)
+        return self.acks.count - self.retrying_count - len(self.dying) - self.queued_count
 
     def leased(self) -> BitMap64:
         """All leased offsets; its cost grows with their number."""
         held = self.acks.unacked.copy()
         bits.remove(held, self.retrying)
         bits.remove(held, BitMap64(self.dying))
+        bits.remove(held, self.queued)
         return held
 
     def leased_among(self, offsets: BitMap64) -> BitMap64:
@@ -153,6 +168,8 @@ class SubscriptionState:
         found = offsets & self.acks.unacked
         if self.retrying_count:
             found -= found & self.retrying
+        if self.queued_count:
+            found -= found & self.queued
         if self.dying:
             found -= BitMap64(self.dying)
         return found
@@ -174,6 +191,7 @@ class SubscriptionState:
             and delivery_offset in self.acks.unacked
             and delivery_offset not in self.retrying
             and delivery_offset not in self.dying
+            and delivery_offset not in self.queued
             and self.redeliveries.lease_number_of(delivery_offset) == lease_number
         )
 
@@ -216,6 +234,14 @@ class SubscriptionState:
                 self._extend(event)
             case Replicated():
                 self.is_replicated = event.is_replicated
+            case Paused():
+                self.is_paused = event.is_paused
+            case Ordered():
+                if self.acks.count:
+                    raise ValueError("it is ordered while records are on their way")
+                self.is_ordered = True
+            case Queued():
+                self._queue(event)
             case Leapt():
                 self.redeliveries.later(event.ms)
                 self.held = self.held.later(event.ms)
@@ -245,6 +271,9 @@ class SubscriptionState:
         if self.retrying_count and delivery_offset in self.retrying:
             self.retrying.remove(delivery_offset)
             self.retrying_count -= 1
+        elif self.queued_count and delivery_offset in self.queued:
+            self.queued.remove(delivery_offset)
+            self.queued_count -= 1
         self.acks.ack_one(delivery_offset)
         self.counts.acked += 1
 
@@ -257,12 +286,33 @@ class SubscriptionState:
         if low is not None and low < position:
             again = event.offsets & self.retrying
             fresh = event.offsets - again
-            if len(fresh) and fresh.min() < position:
-                raise ValueError(f"offset {fresh.min()} was neither unread nor retrying")
             bits.remove(self.retrying, again)
             self.retrying_count -= count - len(fresh)
             self.counts.redelivered += count - len(fresh)
+            if self.queued_count:
+                fresh -= self._unqueue(fresh)
+            if len(fresh) and fresh.min() < position:
+                raise ValueError(f"offset {fresh.min()} was neither unread nor retrying nor queued")
         self.counts.stepped_over += self.acks.read(event.position, fresh)
+
+    def _queue(self, event: Queued) -> None:
+        low = bits.first(event.offsets)
+        if event.position < self.position or (
+            low is not None and not self.position <= low <= event.offsets.max() < event.position
+        ):
+            raise ValueError(f"queued up to {event.position} from {self.position}")
+        if not self.is_ordered:
+            raise ValueError("records are queued that are not ordered")
+        self.counts.stepped_over += self.acks.read(event.position, event.offsets)
+        bits.insert(self.queued, event.offsets)
+        self.queued_count += len(event.offsets)
+
+    def _unqueue(self, offsets: BitMap64) -> BitMap64:
+        """Those of the offsets that were queued, which they are no longer."""
+        found = offsets & self.queued
+        bits.remove(self.queued, found)
+        self.queued_count -= len(found)
+        return found
 
     def _hold(self, event: LeasedUntil) -> None:
         self.held.first(self.leased_among)  # what has ended goes
@@ -279,6 +329,8 @@ class SubscriptionState:
             again = offsets & self.retrying
             bits.remove(self.retrying, again)
             self.retrying_count -= len(again)
+        if self.queued_count:
+            self._unqueue(offsets)
         return self.acks.ack(offsets)
 
     def _return(self, event: Returned) -> None:
@@ -331,6 +383,8 @@ class SubscriptionState:
         self.retrying_count = 0
         self.redeliveries = Redeliveries(first=behind_a_seek(self.redeliveries.first))
         self.dying = {}
+        self.queued = BitMap64()
+        self.queued_count = 0
         self.held = Deadlines()
         self.elsewhere = {}  # who goes back wants them again
 
@@ -358,10 +412,16 @@ class SubscriptionState:
                 "replicated": self.is_replicated,
                 "elsewhere": [(origin, len(offsets)) for origin, offsets in elsewhere],
             }
+        if self.is_paused:
+            head["paused"] = True
+        queued = [self.queued.serialize()] if self.is_ordered else []
+        if queued:
+            head["queued"] = len(queued[0])
         parts: list[bytes | memoryview] = [json.dumps(head).encode(), b"\n", unacked, retrying]
         parts += (memoryview(column) for column in rows)
         parts += (offsets for _, offsets in held)
         parts += (offsets for _, offsets in elsewhere)
+        parts += queued
         return b"".join(parts)
 
     @staticmethod
@@ -376,9 +436,10 @@ class SubscriptionState:
         sizes = [_size(head[name]) for name in ("unacked_bytes", "retrying_bytes", "redeliveries")]
         held = [(_size(until_ms), _size(size)) for until_ms, size in head.get("held", ())]
         elsewhere = [(str(origin), _size(size)) for origin, size in head.get("elsewhere", ())]
+        queued = _size(head.get("queued", 0))
         view = body[line.end() :]
         rest = sizes[0] + sizes[1] + 32 * sizes[2]
-        if len(view) != rest + sum(size for _, size in held) + sum(size for _, size in elsewhere):
+        if len(view) != rest + sum(size for _, size in held) + sum(size for _, size in elsewhere) + queued:
             raise ValueError("its parts are not as long as it says")
         acks = AckSet(_size(head["position"]), bitmap(view[: sizes[0]]))
         state = SubscriptionState(acks, sought=_size(head.get("sought", 0)))
@@ -389,6 +450,11 @@ class SubscriptionState:
         )
         state.dying = {letter.delivery_offset: letter for letter in letters(head["dying"])}
         state.counts = Counts(**{name: _size(({"lapsed": 0} | head)[name]) for name in _COUNTS})
+        state.is_paused = bool(head.get("paused", False))
+        state.is_ordered = "queued" in head
+        if state.is_ordered:
+            state.queued = bitmap(view[len(view) - queued :])
+            state.queued_count = len(state.queued)
         for until_ms, size in held:
             offsets = bitmap(view[rest : rest + size])
             if state.leased_among(offsets) != offsets:
@@ -415,6 +481,11 @@ class SubscriptionState:
         assert self.retrying <= unacked
         assert dying <= unacked
         assert dying.isdisjoint(self.retrying)
+        assert self.queued_count == len(self.queued)
+        assert self.queued <= unacked
+        assert self.queued.isdisjoint(self.retrying)
+        assert self.queued.isdisjoint(dying)
+        assert self.is_ordered or not self.queued_count
         known = self.redeliveries.rows().delivery_offset
         assert self.retrying <= bits.of_column(known)
         assert self.leased_count == len(self.leased())

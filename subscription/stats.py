@@ -115,7 +115,7 @@ def standing(
         hidden_pending = partition.hidden_between(state.position, _EVERYTHING, reading._replace(upto=_EVERYTHING))
     return PartitionStats(
         pending=reading.end_offset - max(high_watermark, state.position) - hidden_pending,
-        due=max(high_watermark - state.position, 0) - hidden_due,
+        due=max(high_watermark - state.position, 0) - hidden_due + state.queued_count,
         leased=state.leased_count + len(state.dying),
         retrying=state.retrying_count,
         acked=counts.acked,
@@ -131,4 +131,5 @@ def standing(
         position=state.position,
         mark_delete=state.acks.mark_delete,
         high_watermark=high_watermark,
+        paused=state.is_paused or partition.is_paused,
     )

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -245,10 +244,7 @@ class Subscription(SubscriptionSurface):
     def stats(self) -> SubscriptionStats:
         self._check_open()
         self.flush_acks()
-        partitions = {number: part.subscription.stats() for number, part in self._parts.items()}
-        names = [field.name for field in fields(SubscriptionStats) if field.name != "partitions"]
-        total = {name: sum(getattr(each, name) for each in partitions.values()) for name in names}
-        return SubscriptionStats(**total, partitions=partitions)
+        return SubscriptionStats.of({number: part.subscription.stats() for number, part in self._parts.items()})
 
     def drain(self, timeout: float | None = None) -> bool:
         timeout = seconds("timeout", timeout)

@@ -157,6 +157,11 @@ class Timers:
         retries = (self._retries.next_due(), self._scattered.next_due()) if self._state.retrying_count else ()
         return min([*ends, *(ms for ms in retries if ms is not None)], default=None)
 
+    def next_end_ms(self) -> int:
+        """When the next lease ends; INT64_MAX where there is none."""
+        first = self._leases.first(self._state.leased_among)
+        return INT64_MAX if first is None else first[0]
+
     def memory_bytes(self) -> int:
         """Of the retries."""
         return self._retries.memory_bytes() + self._scattered.memory_bytes()

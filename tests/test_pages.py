@@ -31,6 +31,7 @@ RUN = {
     "how-to/monitoring.md": 3,
     "how-to/outbox.md": 1,
     "how-to/priorities.md": 1,
+    "how-to/ordering.md": 1,
     "how-to/partitions.md": 3,
     "how-to/payloads.md": 4,
     "how-to/recurring.md": 3,

@@ -1,8 +1,9 @@
 // Who reads a topic: subscriptions with what each has to do, and consumer groups with their lag.
 
-import { get, topicPath } from "./api.js";
-import { element } from "./dom.js";
+import { get, post, topicPath } from "./api.js";
+import { announce, button, element, say } from "./dom.js";
 import { count } from "./format.js";
+import { may } from "./session.js";
 import { Table } from "./table.js";
 
 const GROUPS_SHOWN = 50; // each is asked for by itself
@@ -19,8 +20,9 @@ const COUNTS = [
 ];
 
 export class SubscriptionsView {
-  constructor({ topic }) {
+  constructor({ topic, refresh }) {
     this.topic = topic;
+    this.refresh = refresh;
     const counts = COUNTS.map(([name, title]) => ({ title, numeric: true, cell: (row) => count(row[name]) }));
     this.subscriptions = new Table({
       caption: "Subscriptions",
@@ -30,6 +32,7 @@ export class SubscriptionsView {
         { title: "Subscription", head: true, cell: (row) => row.name },
         { title: "Lag", numeric: true, cell: (row) => count(row.due + row.retrying + row.leased) },
         ...counts,
+        { title: "Handing out", cell: (row) => this.#switch(row.paused, row.name) },
       ],
     });
     this.groups = new Table({
@@ -42,22 +45,48 @@ export class SubscriptionsView {
       ],
     });
     const meaning = "Lag is what is due and not acked. Removed: retention took it before it was acked.";
+    this.whole = element("div", { class: "tools" });
+    this.told = element("p", { class: "quiet", role: "status" });
     this.more = element("p", { class: "quiet", hidden: true }, `The first ${GROUPS_SHOWN} groups are shown.`);
     this.node = element(
       "div", {},
-      element("h2", {}, "Subscriptions"), this.subscriptions.node, element("p", { class: "help" }, meaning),
+      element("h2", {}, "Subscriptions"), this.whole, this.told, this.subscriptions.node, element("p", { class: "help" }, meaning),
       element("h2", {}, "Consumer groups"), this.groups.node, this.more,
     );
   }
 
   async load(signal) {
-    const [stats, { groups }] = await Promise.all([
+    const [stats, { groups }, { paused }] = await Promise.all([
       get(topicPath(this.topic, "stats"), {}, signal),
       get(topicPath(this.topic, "groups"), {}, signal),
+      get(topicPath(this.topic), {}, signal),
     ]);
+    this.whole.replaceChildren(this.#switch(paused, null));
     this.subscriptions.show(summed(stats.subscriptions));
     this.groups.show(await Promise.all(groups.slice(0, GROUPS_SHOWN).map((name) => this.#group(name, signal))));
     this.more.hidden = groups.length <= GROUPS_SHOWN;
+  }
+
+  // Whether something is handed out, and for who may, the way to change that: of a subscription, or of the topic.
+  #switch(paused, subscription) {
+    const whose = subscription ?? "the topic";
+    const state = paused ? (subscription === null ? "The topic is paused: nothing is handed out." : "Paused") : "";
+    if (!may("manage", this.topic)) return element("span", {}, state || (subscription === null ? "" : "Yes"));
+    const act = button(paused ? `Resume` : `Pause`, () => this.#set(subscription, !paused), { "aria-label": `${paused ? "Resume" : "Pause"} ${whose}` });
+    return element("span", {}, state ? `${state} ` : null, act);
+  }
+
+  async #set(subscription, paused) {
+    const whose = subscription ?? this.topic;
+    try {
+      await post(topicPath(this.topic, paused ? "pause" : "resume"), subscription === null ? {} : { subscription });
+      const told = paused ? `${whose} is paused.` : `${whose} goes on.`;
+      announce(told);
+      say(this.told, told);
+    } catch (error) {
+      say(this.told, `${error.title} ${error.message}`);
+    }
+    this.refresh();
   }
 
   async #group(name, signal) {
@@ -71,6 +100,7 @@ function summed(rows) {
   for (const row of rows) {
     const sum = byName.get(row.subscription) ?? { name: row.subscription, ...Object.fromEntries(COUNTS.map(([name]) => [name, 0])) };
     for (const [name] of COUNTS) sum[name] += row[name];
+    sum.paused ||= row.paused;
     byName.set(row.subscription, sum);
   }
   return [...byName.values()];

@@ -52,6 +52,7 @@ export class TopicsView {
     const notes = [];
     if (row.partitions > 1) notes.push(`${row.partitions} partitions`);
     if (!row.delayed) notes.push("FIFO");
+    if (row.paused) notes.push("paused");
     if (row.unreadable) notes.push("cannot be read: see the server's log");
     return element("span", {}, link, notes.length ? element("small", {}, ` ${notes.join(", ")}`) : null);
   }

@@ -152,6 +152,8 @@ def test_a_child_waits_for_no_lock_that_its_parent_held(tmp_path: Path) -> None:
             "delete_subscription": lambda: store.delete_subscription("mail", "s", force=True),
             "delete_group": lambda: store.delete_group("mail", "g", force=True),
             "reset_subscription": lambda: store.reset_subscription("mail", "s", afterlog.EARLIEST),
+            "pause": lambda: store.pause("mail", "s"),
+            "resume": lambda: store.resume("mail"),
             "reset_group": lambda: store.reset_group("mail", "g", afterlog.EARLIEST),
             "dead_letters": lambda: store.dead_letters("mail"),
             "redrive": lambda: store.redrive("mail"),

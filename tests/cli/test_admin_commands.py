@@ -46,6 +46,23 @@ def test_readers_are_deleted_and_reset(data: Path) -> None:
     assert "a\nb\n" == run("receive", data, "mail", "--subscription", "s").stdout
 
 
+def test_what_is_paused_hands_out_nothing(data: Path) -> None:
+    assert "a\n" == run("receive", data, "mail", "--subscription", "p", "--max", "1").stdout
+    assert "p of mail is paused\n" == run("pause", data, "mail", "--subscription", "p").stdout
+    assert "" == run("receive", data, "mail", "--subscription", "p").stdout
+    shown = run("stats", data).stdout
+    assert "PAUSED" in shown
+    assert "paused" in shown
+    assert "mail is paused\n" == run("pause", data, "mail").stdout
+    assert "" == run("receive", data, "mail", "--group", "paused").stdout
+    assert "p of mail goes on\n" == run("resume", data, "mail", "--subscription", "p").stdout
+    assert "" == run("receive", data, "mail", "--subscription", "p").stdout
+    assert "mail goes on\n" == run("resume", data, "mail").stdout
+    assert "b\n" == run("receive", data, "mail", "--subscription", "p").stdout
+    assert "PAUSED" not in run("stats", data).stdout
+    run("pause", data, "mail", "--subscription", "nobody", code=3)
+
+
 def test_purge(data: Path) -> None:
     assert "up to 2 due records; 1 pending ones stay" in run("purge", data, "mail", code=130).stderr
     assert "2 records purged from mail\n" == run("purge", data, "mail", "--yes").stdout

@@ -113,6 +113,18 @@ class TestWaiting:
             assert [b"10"] == polled(consumer, timeout=PATIENCE_S)
         turned.join()
 
+    def test_a_paused_topic_hands_out_nothing(self, setting: Setting) -> None:
+        send(setting, 0, 0)
+        setting.store.pause("mail")
+        with setting.store.consumer("mail", group="g") as consumer:
+            assert [] == polled(consumer)
+            assert 0 == len(consumer.poll_columns())
+            assert 2 == consumer.lag()
+            resumed = threading.Timer(0.2, lambda: setting.store.resume("mail"))
+            resumed.start()
+            assert [b"0", b"0"] == polled(consumer, timeout=PATIENCE_S)
+            resumed.join()
+
     def test_an_iteration_waits_and_is_ended_by_a_close(self, setting: Setting) -> None:
         send(setting, 0, 0)
         consumer = setting.store.consumer("mail", group="g")

@@ -21,6 +21,7 @@ from afterlog.base.errors import (
     TopicBusy,
     UnknownPartition,
     UnknownSubscription,
+    UnknownTopic,
 )
 from afterlog.fetch.positions import EARLIEST, LATEST
 from afterlog.fetch.record_id import RecordId
@@ -525,6 +526,68 @@ class TestTheWhole:
         ):
             with pytest.raises(UnknownSubscription):
                 call()
+
+    def test_it_is_paused(self, setting: Setting) -> None:
+        """By itself, and with its topic; what is sent is taken, and what is leased is settled."""
+        store = setting.store
+        send(setting, b"0", b"1")
+        with subscribe(setting) as subscription, subscribe(setting, "other") as other:
+            [message] = subscription.receive(1)
+            store.pause("mail", "s")
+            store.pause("mail", "s")
+            send(setting, b"2")
+            assert [] == received(subscription)
+            assert (True, False) == (subscription.stats().paused, other.stats().paused)
+            assert [b"0", b"1", b"2"] == received(other)
+            assert 1 == subscription.ack(message).acked
+            store.pause("mail")
+            store.resume("mail", "s")
+            assert [] == received(subscription), "its topic is paused"
+            assert subscription.stats().paused
+            assert store.topic("mail").settings.paused
+            store.resume("mail")
+            assert [b"1", b"2"] == received(subscription)
+            assert not subscription.stats().paused
+        store.pause("mail", "s")
+        with subscribe(setting) as subscription:
+            assert [] == received(subscription), "it outlives its readers"
+        with pytest.raises(UnknownSubscription):
+            store.pause("mail", "nobody")
+        with pytest.raises(UnknownTopic):
+            store.resume("nothing")
+
+    def test_an_iteration_goes_on_where_it_was_paused(self, setting: Setting) -> None:
+        send(setting, *(b"%d" % number for number in range(5)))
+        with subscribe(setting) as subscription:
+            seen = []
+            for message in subscription:
+                subscription.ack(message)
+                seen.append(message.value)
+                if len(seen) == 1:
+                    setting.store.pause("mail", "s")
+                    setting.store.resume("mail", "s")
+                if len(seen) == 5:
+                    break
+            assert [b"%d" % number for number in range(5)] == seen
+
+    def test_it_is_ordered_by_key(self, setting: Setting) -> None:
+        for value in (b"a0", b"a1", b"b0", b"a2"):
+            setting.store.send("mail", value, key=value[:1])
+        with subscribe(setting, ordered_by="key") as subscription, subscribe(setting) as other:
+            [a0, b0] = subscription.receive()
+            assert (b"a0", b"b0") == (a0.value, b0.value)
+            assert [] == received(other)
+            assert 2 == subscription.stats().due
+            other.nack(a0, delay=1)
+            other.ack(b0)
+            assert [] == received(other), "it comes back, and the others of its key wait for it"
+            setting.clock.advance(1_100)
+            for expected in (b"a0", b"a1", b"a2"):
+                [message] = other.receive()
+                assert expected == message.value
+                subscription.ack(message)
+        with pytest.raises(InvalidSubscription):
+            subscribe(setting, "t", ordered_by="value")
 
     def test_stats(self, setting: Setting) -> None:
         send(setting, b"0", b"1", b"2")

@@ -58,7 +58,7 @@ from afterlog.tier import manifest
 from afterlog.tier.log_facts import LogFacts
 from afterlog.tier.remote_segment import RemoteSegment, SegmentState
 from tests.fuzzing.decoder import CORRUPT, FOLDER, Decoder, accepted, agreed, empty_disk, held, refused
-from tests.subscription.samples import HELD, OWNER, SOUGHT, STORY
+from tests.subscription.samples import HELD, IN_TURN, OWNER, SOUGHT, STORY
 
 STORE: Final = FOLDER.parent
 ATTEMPT: Final = "0123456789abcdef" * 2
@@ -333,7 +333,7 @@ JOURNALS: Final = subscription_folder(FOLDER, OWNER.subscription)
 
 def _journal_seeds() -> Sequence[bytes]:
     seeds = []
-    for events in (SOUGHT[:0], SOUGHT[:3], STORY, SOUGHT, HELD):
+    for events in (SOUGHT[:0], SOUGHT[:3], STORY, SOUGHT, HELD, IN_TURN):
         frames = [(Kind.SNAPSHOT, SubscriptionState(AckSet()).to_bytes(OWNER)), *map(encode, events)]
         seeds.append(_journal(frames))
     for events, rest in ((STORY, SOUGHT[len(STORY) :]), (HELD, ())):

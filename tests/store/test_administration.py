@@ -422,6 +422,37 @@ def test_a_subscription_that_nobody_reads_expires(disk: SimulatedFiles, clock: M
     store.close()
 
 
+def test_what_is_paused_does_not_expire(disk: SimulatedFiles, clock: ManualClock) -> None:
+    """By itself, or with its topic; in another life, too."""
+    store = open_small(disk, clock)
+    for topic in ("t", "u"):
+        store.create_topic(topic, 2, subscription_expiration_ms=60_000)
+        store.subscribe(topic, "s", delay_ms=5).close()
+    store.pause("t", "s")
+    store.pause("u")
+    store.close()
+    store = open_small(disk, clock)
+    clock.advance(60_000)
+    store.enforce_retention()
+    assert ["s"] == store.subscriptions("t") == store.subscriptions("u")
+    store.resume("t", "s")
+    store.resume("u")
+    clock.advance(60_000)
+    store.enforce_retention()
+    assert [] == store.subscriptions("t") == store.subscriptions("u")
+    store.close()
+
+
+def test_a_reader_with_a_delay_is_paused(disk: SimulatedFiles, clock: ManualClock) -> None:
+    with open_small(disk, clock) as store:
+        store.create_topic("t", 2)
+        with store.subscribe("t", "s", delay_ms=5, partitions=[1]) as reader:
+            store.pause("t", "s")
+            assert reader.stats().paused
+        with store.subscribe("t", "s") as reader:
+            assert [True, True] == [part.paused for part in reader.stats().partitions.values()]
+
+
 def test_a_thread_looks_for_what_expires(disk: SimulatedFiles, clock: ManualClock) -> None:
     with open_store(PATH, small(retention_check_interval_ms=10), clock, disk) as store:
         store.create_topic("u")

@@ -20,6 +20,9 @@ from afterlog.subscription.events import (
     Leapt,
     Leased,
     LeasedUntil,
+    Ordered,
+    Paused,
+    Queued,
     Reason,
     Returned,
     Skipped,
@@ -77,11 +80,27 @@ HELD: tuple[Event, ...] = (
 LEAPT: tuple[Event, ...] = (*HELD[:6], Leapt(1_000), *HELD[6:], Leapt(1 << 62), Leapt(1 << 62))
 """The same, with a clock that was set forward: a second, and by more than there is."""
 
-EVERYTHING: tuple[Event, ...] = (*STORY[:-1], Sought(0), *HELD, Lapsed(BitMap64([4, 5])), Closed())
+IN_TURN: tuple[Event, ...] = (
+    Ordered(),
+    Queued(6, BitMap64([0, 1, 3, 4, 5])),
+    Leased(6, BitMap64([0, 3])),
+    Acked(BitMap64([0])),
+    LeasedUntil(6, BitMap64([1]), 9_000),
+    returned(Reason.NACKED, 3),
+    Paused(),
+    Acked(BitMap64([4])),
+    Queued(9, BitMap64([7, 8])),
+    Paused(False),
+    Leased(9, BitMap64([3, 7])),
+    Paused(),
+)
+"""Ordered by key. In the end 1, 3 and 7 are leased, 5 and 8 queued; 4 was acked while it was. It is paused."""
+
+EVERYTHING: tuple[Event, ...] = (*IN_TURN, Sought(0), *STORY[:-1], Sought(0), *HELD, Lapsed(BitMap64([4, 5])), Closed())
 
 
 class Model:
-    """The same with a dict: delivery offset -> acked, leased, retrying or dying."""
+    """The same with a dict: delivery offset -> acked, leased, retrying, dying or queued."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -92,6 +111,7 @@ class Model:
         self.retry_ms: dict[int, int] = {}
         self.until_ms: dict[int, int] = {}
         """Of what is held, leased or not any more."""
+        self.is_paused = self.is_ordered = False
 
     def among(self, *states: str) -> set[int]:
         return {offset for offset, state in self.states.items() if state in states}
@@ -112,6 +132,13 @@ class Model:
                 self.until_ms |= dict.fromkeys(offsets, until_ms)
             case Leased(position, offsets):
                 self.states |= dict.fromkeys(range(self.position, position), "acked") | dict.fromkeys(offsets, "leased")
+                self.position = position
+            case Paused(is_paused):
+                self.is_paused = is_paused
+            case Ordered():
+                self.is_ordered = True
+            case Queued(position, offsets):
+                self.states |= dict.fromkeys(range(self.position, position), "acked") | dict.fromkeys(offsets, "queued")
                 self.position = position
             case Acked(offsets) | Dead(offsets) | Lapsed(offsets):
                 self.states |= dict.fromkeys(offsets, "acked")
@@ -144,12 +171,14 @@ class Model:
         assert self.among("leased") == set(state.leased())
         assert self.among("retrying") == set(state.retrying)
         assert self.among("dying") == set(state.dying)
+        assert self.among("queued") == set(state.queued)
+        assert (self.is_paused, self.is_ordered) == (state.is_paused, state.is_ordered)
         found = [(offset, ms) for ms, offsets in state.held.items() for offset in state.leased_among(offsets)]
         assert sorted(self.held().items()) == sorted(found)
         assert set(self.held()) == set(state.held_among(state.leased()))
-        counts = [len(self.among(each)) for each in ("leased", "retrying", "dying")]
-        assert counts == [state.leased_count, state.retrying_count, len(state.dying)]
-        held = np.array(sorted(self.among("leased", "retrying", "dying")), np.int64)
+        counts = [len(self.among(each)) for each in ("leased", "retrying", "dying", "queued")]
+        assert counts == [state.leased_count, state.retrying_count, len(state.dying), state.queued_count]
+        held = np.array(sorted(self.among("leased", "retrying", "dying", "queued")), np.int64)
         rows = state.redeliveries.find(held)
         assert [self.lease_number(offset) for offset in held.tolist()] == rows.lease_number.tolist()
         assert [self.attempts.get(offset, 0) for offset in held.tolist()] == failures(rows.lease_number).tolist()

@@ -104,6 +104,8 @@ class Machine(RuleBasedStateMachine):
         self.hidden: set[int] = set()
         self.sides = {"one": Side(), "two": Side()}
         self.deaths: Counter[tuple[str, int]] = Counter()
+        self.paused = set[str]()
+        """Subscriptions, or "mail", the topic."""
         self.extended: dict[int, int] = {}
         """Until when each message was extended, by its identity; `received` holds them all."""
 
@@ -196,6 +198,8 @@ class Machine(RuleBasedStateMachine):
             if deadline_ms <= self.now_ms:
                 side.back(offset, deadline_ms, failed=True)
         ready = self.due(side) | {offset for offset, ms in side.retries.items() if ms <= self.now_ms}
+        if {READERS[number][0], "mail"} & self.paused:
+            ready = set()
         exhausted = {offset for offset in ready if side.failures[offset] >= ATTEMPTS}
         return ready, exhausted, self.room() if number == LIMITED else 1 << 30
 
@@ -398,6 +402,12 @@ class Machine(RuleBasedStateMachine):
         if to_end:
             side.done = self.due(side)
 
+    @rule(what=st.sampled_from(["one", "two", "mail"]), is_paused=st.booleans())
+    def pause(self, what: str, is_paused: bool) -> None:
+        self.paused.add(what) if is_paused else self.paused.discard(what)
+        names = ("mail",) if what == "mail" else ("mail", what)
+        self.store.pause(*names) if is_paused else self.store.resume(*names)
+
     @rule(crash=st.booleans())
     def reopen(self, crash: bool) -> None:
         """A power cut may forget leases as well: see `test_crashes.py`."""
@@ -431,6 +441,7 @@ class Machine(RuleBasedStateMachine):
             side, stats = self.sides[name], reader.stats()
             expected = (pending, len(self.due(side)), len(side.leases), len(side.retries))
             assert expected == (stats.pending, stats.due, stats.leased, stats.retrying)
+            assert bool({name, "mail"} & self.paused) == stats.paused
 
     def teardown(self) -> None:
         if hasattr(self, "store"):

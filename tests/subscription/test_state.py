@@ -19,6 +19,9 @@ from afterlog.subscription.events import (
     Leapt,
     Leased,
     LeasedUntil,
+    Ordered,
+    Paused,
+    Queued,
     Reason,
     Skipped,
     Sought,
@@ -27,7 +30,7 @@ from afterlog.subscription.events import (
 )
 from afterlog.subscription.state import Owner, SubscriptionState
 from tests import campaigns
-from tests.subscription.samples import HELD, OWNER, SOUGHT, STORY, Model, facts, letter, returned
+from tests.subscription.samples import HELD, IN_TURN, OWNER, SOUGHT, STORY, Model, facts, letter, returned
 
 
 def after(*events: Event) -> SubscriptionState:
@@ -37,7 +40,7 @@ def after(*events: Event) -> SubscriptionState:
     return state
 
 
-@pytest.mark.parametrize("events", [SOUGHT, HELD], ids=["sought", "held"])
+@pytest.mark.parametrize("events", [SOUGHT, HELD, IN_TURN], ids=["sought", "held", "in turn"])
 def test_a_story(events: tuple[Event, ...]) -> None:
     state, model = SubscriptionState(AckSet()), Model()
     for event in events:
@@ -83,6 +86,26 @@ def test_what_cannot_be(event: Event) -> None:
     with pytest.raises(ValueError, match=r"."):
         state.apply(event)
     assert before == facts(state)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Ordered(),
+        Queued(8, BitMap64()),
+        Queued(12, BitMap64([8])),
+        Queued(12, BitMap64([12])),
+        Leased(9, BitMap64([5, 4])),
+        returned(Reason.NACKED, 5),
+    ],
+    ids=["ordered on its way", "read back", "read already", "not read", "acked", "queued"],
+)
+def test_what_cannot_be_in_turn(event: Event) -> None:
+    state = after(*IN_TURN)
+    with pytest.raises(ValueError, match=r"."):
+        state.apply(event)
+    with pytest.raises(ValueError, match="not ordered"):
+        after(*STORY).apply(Queued(20, BitMap64([15])))
 
 
 @pytest.mark.parametrize(
@@ -163,6 +186,20 @@ class TestSnapshot:
             with pytest.raises(ValueError, match="holds what is not leased"):
                 SubscriptionState.of_bytes(memoryview(forged), OWNER)
 
+    def test_it_carries_the_queue_where_it_is_ordered(self) -> None:
+        state, model = after(*IN_TURN), Model()
+        for event in IN_TURN:
+            model.apply(event)
+        body = facts(state)
+        again = SubscriptionState.of_bytes(memoryview(body), OWNER)
+        model.agrees(again)
+        assert body == facts(again)
+        assert b"queued" not in facts(after(*STORY))
+        assert b"paused" not in facts(after(*STORY)), "byte for byte what it is without them"
+        for size in range(len(body)):
+            with pytest.raises((ValueError, LookupError)):
+                SubscriptionState.of_bytes(memoryview(body)[:size], OWNER)
+
     def test_of_another(self) -> None:
         body = facts(after(*STORY))
         assert body == facts(SubscriptionState.of_bytes(memoryview(body), OWNER))
@@ -218,13 +255,13 @@ class Machine(RuleBasedStateMachine):
     def lease(self, data: st.DataObject, read: int) -> None:
         end = self.model.position + read
         fresh = {offset for offset in range(self.model.position, end) if data.draw(st.booleans())}
-        self.happens(Leased(end, BitMap64(fresh | self.some(data, "retrying"))))
+        self.happens(Leased(end, BitMap64(fresh | self.some(data, "retrying", "queued"))))
 
     @rule(data=st.data(), read=st.integers(0, 8), until_ms=st.integers(0, 5))
     def hold(self, data: st.DataObject, read: int, until_ms: int) -> None:
         end = self.model.position + read
         fresh = {offset for offset in range(self.model.position, end) if data.draw(st.booleans())}
-        self.happens(LeasedUntil(end, BitMap64(fresh | self.some(data, "retrying")), until_ms))
+        self.happens(LeasedUntil(end, BitMap64(fresh | self.some(data, "retrying", "queued")), until_ms))
 
     @rule(data=st.data(), until_ms=st.integers(0, 5))
     def extend(self, data: st.DataObject, until_ms: int) -> None:
@@ -237,14 +274,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def ack(self, data: st.DataObject) -> None:
-        asked = self.some(data, "leased", "retrying", "dying", "acked")
+        asked = self.some(data, "leased", "retrying", "dying", "acked", "queued")
         ackable = set(self.state.ackable(BitMap64(asked | {self.model.position + 3})))
-        assert asked & self.model.among("leased", "retrying") == ackable
+        assert asked & self.model.among("leased", "retrying", "queued") == ackable
         self.happens(Acked(BitMap64(ackable)))
 
     @rule(data=st.data(), reason=st.sampled_from(Reason), retry_ms=st.integers(0, 2**62))
     def come_back(self, data: st.DataObject, reason: Reason, retry_ms: int) -> None:
-        asked = sorted(self.some(data, "leased", "retrying", "acked"))
+        asked = sorted(self.some(data, "leased", "retrying", "acked", "queued"))
         column = np.array(asked, np.int64)
         wrong = st.sampled_from((0, 0, 1, -1, 1 << 32, 1 << 48))
         numbers = np.array([max(self.model.lease_number(each) + data.draw(wrong), 0) for each in asked], np.int64)
@@ -261,6 +298,19 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def die(self, data: st.DataObject) -> None:
         self.happens(Dead(BitMap64(self.some(data, "dying"))))
+
+    @rule(data=st.data(), read=st.integers(0, 8))
+    def queue(self, data: st.DataObject, read: int) -> None:
+        if self.model.is_ordered or not self.state.acks.count:
+            if not self.model.is_ordered:
+                self.happens(Ordered())
+            end = self.model.position + read
+            queued = {offset for offset in range(self.model.position, end) if data.draw(st.booleans())}
+            self.happens(Queued(end, BitMap64(queued)))
+
+    @rule(is_paused=st.booleans())
+    def pause(self, is_paused: bool) -> None:
+        self.happens(Paused(is_paused))
 
     @rule(position=st.integers(0, 60))
     def skip(self, position: int) -> None:

@@ -686,3 +686,25 @@ def test_readers_in_threads_share_the_work(setting: Setting) -> None:
         thread.answer()
     assert sorted(b"%d" % number for number in range(300)) == sorted(filter(None, done))
     setting.open(killed(setting.disk))
+
+
+class TestPaused:
+    def test_what_was_leased_ahead_goes_back(self, setting: Setting) -> None:
+        for _ in range(20):
+            setting.send(b"x")
+        sub = setting.subscribe()
+        messages = iter(sub)
+        for _ in range(6):
+            sub.ack(next(messages))
+        assert sub.stats().leased, "some were leased ahead"
+        setting.store.pause("mail", "sender")
+        receiver = sub.receiver
+        [ahead] = receiver.aheads
+        assert receiver.pop(ahead) is None
+        assert not receiver.fill(ahead)
+        stats = sub.stats()
+        assert (0, 6, True) == (stats.leased, stats.acked, stats.paused)
+        assert not receiver.agenda.due(), "it waits, and does not look again and again"
+        setting.store.resume("mail", "sender")
+        assert receiver.agenda.due()
+        assert 14 == len(sub.receive())
