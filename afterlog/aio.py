@@ -266,6 +266,7 @@ class AsyncStore(Closing):
     pending = awaited(BlockingStore.pending)
     get = awaited(BlockingStore.get)
     get_unique = awaited(BlockingStore.get_unique)
+    cancel_unique = awaited(BlockingStore.cancel_unique)
     adopt = awaited(BlockingStore.adopt)
 
     schedule = awaited(BlockingStore.schedule)
@@ -288,6 +289,7 @@ class AsyncStore(Closing):
     reset_group = awaited(BlockingStore.reset_group)
     dead_letters = awaited(BlockingStore.dead_letters)
     redrive = awaited(BlockingStore.redrive)
+    discard_dead_letters = awaited(BlockingStore.discard_dead_letters)
 
     sync = awaited(BlockingStore.sync)
     enforce_retention = awaited(BlockingStore.enforce_retention)

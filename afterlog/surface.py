@@ -534,6 +534,15 @@ class StoreSurface(Closable, Protocol):
         InvalidTopic where the topic has no unique keys, InvalidRecord, CorruptFile.
         """
 
+    def cancel_unique(self, topic: str, unique_key: bytes, *, partition: int | None = None) -> CancelResult:
+        """Cancel the pending record that holds a unique key; UNKNOWN where none does. As `get_unique`, and `cancel`.
+
+        Raises UnknownTopic, UnknownPartition, InvalidTopic where the topic has no unique keys, InvalidRecord,
+        StorageFull, CorruptFile.
+
+        Through a server AnswerLost, too.
+        """
+
     def schedule(
         self,
         topic: str,
@@ -695,17 +704,51 @@ class StoreSurface(Closable, Protocol):
         Raises UnknownTopic, UnknownGroup, GroupBusy, OffsetOutOfRange, StorageFull.
         """
 
-    def dead_letters(self, topic: str, *, limit: int = 100) -> list[DeadLetterMessage]:
+    def dead_letters(
+        self, topic: str, *, limit: int = 100, subscription: str | None = None, reason: str | None = None
+    ) -> list[DeadLetterMessage]:
         """The oldest `limit` records of a dead-letter topic that were not sent back, and where they come from.
 
-        A look: nothing is leased, and no reader comes of it. Raises UnknownTopic, CorruptFile.
+        subscription: only what that one gave up; reason: only where the reason has this text in it. A look: nothing is
+        leased, and no reader comes of it. Raises UnknownTopic, CorruptFile.
         """
 
-    def redrive(self, topic: str, *, limit: int | None = None, target: str | None = None) -> RedriveResult:
+    def redrive(
+        self,
+        topic: str,
+        *,
+        limit: int | None = None,
+        target: str | None = None,
+        records: Sequence[RecordId | str] | None = None,
+        subscription: str | None = None,
+        reason: str | None = None,
+        value: bytes | None = KEEP,
+        rate: float | None = None,
+    ) -> RedriveResult:
         """Send dead letters back to where they come from, without our headers, due at once.
 
-        target: a topic to send them to instead, of the same partition number, or around where it has fewer. Returns how
-        many were, and why others stay. Raises UnknownTopic, InvalidTopic where the target is the topic, StorageFull.
+        Of all, or of those that are all of what is given: records, by their ids in this topic (`message.id`);
+        subscription, reason, as of `dead_letters`. target: a topic to send them to instead, of the same partition
+        number, or around where it has fewer. value: of one letter, named by records, in place of its own. rate: so many
+        become due a second, the first at once. Returns how many were, and why others stay. Raises UnknownTopic,
+        InvalidTopic where the target is the topic, or has delayed=False and there is a rate, InvalidArgument,
+        InvalidRecord, StorageFull.
+
+        Through a server AnswerLost, too.
+        """
+
+    def discard_dead_letters(
+        self,
+        topic: str,
+        *,
+        limit: int | None = None,
+        records: Sequence[RecordId | str] | None = None,
+        subscription: str | None = None,
+        reason: str | None = None,
+    ) -> int:
+        """Let dead letters go: they are not listed any more, nor sent back. Which, as of `redrive`; how many.
+
+        Their disk is freed by the retention of the topic. Raises UnknownTopic, InvalidRecord, StorageFull.
 
         Through a server AnswerLost, too.
         """

@@ -275,6 +275,13 @@ CANCEL: Final = HttpOperation(
     answer=answer({"results": rows_of({"enum": [each.name for each in CancelResult]})}),
     errors=(*_UNKNOWN, errors.InvalidRecord),
 )  # fmt: skip
+CANCEL_UNIQUE: Final = HttpOperation(
+    method="POST", path=f"{_TOPIC_PATH}/cancel-unique", scope=Scope.SEND,
+    summary="Cancel the pending record that holds a unique key",
+    body=Fields({"unique_key": Told(BYTES), "partition": PARTITION}),
+    answer=answer({"results": rows_of({"enum": [each.name for each in CancelResult]})}), repeatable=False,
+    errors=(*_UNKNOWN, errors.InvalidRecord, errors.InvalidTopic),
+)  # fmt: skip
 RESCHEDULE: Final = HttpOperation(
     method="POST", path=f"{_TOPIC_PATH}/reschedule", scope=Scope.SEND, summary="Give a pending record another time",
     body=Fields(
@@ -343,17 +350,38 @@ HISTOGRAM: Final = HttpOperation(
     answer=answer({"bars": rows_of({**rows_of(COUNT), "minItems": 3, "maxItems": 3}), "now_ms": INSTANT}),
     errors=_UNKNOWN,
 )  # fmt: skip
+_LETTERS: Final[dict[str, Shape]] = {
+    "subscription": Text(default=None, null=True, most=249, about="only what this one gave up"),
+    "reason": Text(default=None, null=True, most=1_000, about="only where the reason has this in it"),
+}
+_NAMED_LETTERS: Final[dict[str, Shape]] = {
+    "limit": Whole(default=None, null=True),
+    "records": Listing(Told(RECORD_ID), default=None, null=True, about="only these, by their own ids"),
+    **_LETTERS,
+}
 DEAD_LETTERS: Final = HttpOperation(
     method="GET", path=f"{_TOPIC_PATH}/dead-letters", scope=Scope.LOOK, summary="Dead letters that were not sent back",
-    parameters={"limit": _LIMIT},
+    parameters={"limit": _LIMIT, **_LETTERS},
     answer=answer({"dead_letters": rows_of(answer({"message": MESSAGE, "origin": {"type": "object"}}))}),
     errors=(*_UNKNOWN, errors.ClockBehind),
 )  # fmt: skip
 REDRIVE: Final = HttpOperation(
     method="POST", path=f"{_TOPIC_PATH}/redrive", scope=Scope.MANAGE, summary="Send dead letters back",
-    body=Fields({"limit": Whole(default=None, null=True), "target": Text(default=None, null=True, most=249)}),
+    body=Fields(
+        {
+            **_NAMED_LETTERS,
+            "target": Text(default=None, null=True, most=249),
+            "value": Told(BYTES, default=LEFT_OUT, about="of one, in place of its own"),
+            "rate": Number(default=None, null=True, about="records a second"),
+        }
+    ),
     answer=answer({"redriven": COUNT, "left": {"type": "object"}}), repeatable=False,
-    errors=(*_UNKNOWN, errors.InvalidTopic, errors.ClockBehind),
+    errors=(*_UNKNOWN, errors.InvalidTopic, errors.ClockBehind, errors.InvalidArgument, errors.InvalidRecord),
+)  # fmt: skip
+DISCARD_DEAD_LETTERS: Final = HttpOperation(
+    method="POST", path=f"{_TOPIC_PATH}/discard-dead-letters", scope=Scope.MANAGE, summary="Let dead letters go",
+    body=Fields(_NAMED_LETTERS), answer=answer({"discarded": COUNT}), repeatable=False,
+    errors=(*_UNKNOWN, errors.ClockBehind, errors.InvalidRecord),
 )  # fmt: skip
 LIST_SCHEDULES: Final = HttpOperation(
     method="GET", path="/v1/schedules", scope=Scope.LOOK, summary="Recurring schedules, by name", filters=True,

@@ -12,10 +12,9 @@ from typing import Any, Literal
 
 import click
 
-from afterlog.cli.base import JSON, Failure, FolderOrAddress, StoreCommand, opened, opened_here, store_arguments
+from afterlog.cli.base import JSON, YES, Failure, FolderOrAddress, StoreCommand, opened, opened_here, store_arguments
 from afterlog.cli.input import Duration, InstantType
 
-YES = click.option("--yes", "-y", "agreed", is_flag=True, help="Do not ask.")
 NONE = "none"
 """Takes a setting away."""
 

@@ -102,6 +102,7 @@ def is_address(text: str) -> bool:
 DATA = click.argument("data", envvar="AFTERLOG_DATA", type=click.Path(path_type=Path))
 LIVE_DATA = click.argument("data", envvar="AFTERLOG_DATA", type=DataType())
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+YES = click.option("--yes", "-y", "agreed", is_flag=True, help="Do not ask.")
 _remote = partial(
     click.option,
     "--remote",

@@ -75,6 +75,7 @@ class AsyncServedStore(Closing):
     pending = awaited(StoreSteps.pending)
     get = awaited(StoreSteps.get)
     get_unique = awaited(StoreSteps.get_unique)
+    cancel_unique = awaited(StoreSteps.cancel_unique)
     adopt = awaited(StoreSteps.adopt)
 
     schedule = awaited(StoreSteps.schedule)
@@ -95,6 +96,7 @@ class AsyncServedStore(Closing):
     reset_group = awaited(StoreSteps.reset_group)
     dead_letters = awaited(StoreSteps.dead_letters)
     redrive = awaited(StoreSteps.redrive)
+    discard_dead_letters = awaited(StoreSteps.discard_dead_letters)
 
     stats = awaited(StoreSteps.stats)
     info = awaited(StoreSteps.info)

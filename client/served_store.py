@@ -83,6 +83,7 @@ class ServedStore:
     pending = blocking(StoreSteps.pending)
     get = blocking(StoreSteps.get)
     get_unique = blocking(StoreSteps.get_unique)
+    cancel_unique = blocking(StoreSteps.cancel_unique)
     adopt = blocking(StoreSteps.adopt)
 
     schedule = blocking(StoreSteps.schedule)
@@ -103,6 +104,7 @@ class ServedStore:
     reset_group = blocking(StoreSteps.reset_group)
     dead_letters = blocking(StoreSteps.dead_letters)
     redrive = blocking(StoreSteps.redrive)
+    discard_dead_letters = blocking(StoreSteps.discard_dead_letters)
 
     stats = blocking(StoreSteps.stats)
     info = blocking(StoreSteps.info)

@@ -305,6 +305,17 @@ class StoreSteps:
         found: StoredRecord | None = yield asking(operations.SHOW_RECORD, _stored, query=query, topic=topic)
         return found
 
+    def cancel_unique(self, topic: str, unique_key: bytes, *, partition: int | None = None) -> Steps[CancelResult]:
+        if unique_key is None:
+            raise WrongType("a unique key is looked up by its bytes, not None")
+        body = {
+            "unique_key": text_or_base64(item(unique_key, "unique keys")),
+            "partition": None if partition is None else _partition(partition),
+        }
+        [answer] = yield asking(operations.CANCEL_UNIQUE, _results(1), body, topic=topic)
+        cancelled: CancelResult = answer
+        return cancelled
+
     def schedule(
         self,
         topic: str,
@@ -405,19 +416,53 @@ class StoreSteps:
         body = {"position": position_text(position)}
         yield asking(operations.RESET_GROUP, nothing, body, topic=topic, group=group)
 
-    def dead_letters(self, topic: str, *, limit: int = 100) -> Steps[list[DeadLetterMessage]]:
-        query = {"limit": whole("limit", limit)}
+    def dead_letters(
+        self, topic: str, *, limit: int = 100, subscription: str | None = None, reason: str | None = None
+    ) -> Steps[list[DeadLetterMessage]]:
+        query = {"limit": whole("limit", limit), **_letters(topic, None, subscription, reason)}
         found: list[DeadLetterMessage] = yield asking(
             operations.DEAD_LETTERS, lambda row: [*map(rows.dead_letter, row["dead_letters"])], query=query, topic=topic
         )
         return found
 
-    def redrive(self, topic: str, *, limit: int | None = None, target: str | None = None) -> Steps[RedriveResult]:
-        body: dict[str, Any] = {} if limit is None else {"limit": whole("limit", limit)}
+    def redrive(
+        self,
+        topic: str,
+        *,
+        limit: int | None = None,
+        target: str | None = None,
+        records: Sequence[RecordId | str] | None = None,
+        subscription: str | None = None,
+        reason: str | None = None,
+        value: bytes | None = KEEP,
+        rate: float | None = None,
+    ) -> Steps[RedriveResult]:
+        body: dict[str, Any] = _letters(topic, records, subscription, reason)
+        if limit is not None:
+            body["limit"] = whole("limit", limit)
         if target is not None:
             body["target"] = check_name(target, "topic")
-        done: RedriveResult = yield asking(operations.REDRIVE, rows.redrive_result, body, topic=topic)
+        if value is not KEEP:
+            body["value"] = text_or_base64(item(value, "values"))
+        if rate is not None:
+            body["rate"] = rate
+        done: RedriveResult = yield asking(operations.REDRIVE, rows.redrive_result, _plain(body), topic=topic)
         return done
+
+    def discard_dead_letters(
+        self,
+        topic: str,
+        *,
+        limit: int | None = None,
+        records: Sequence[RecordId | str] | None = None,
+        subscription: str | None = None,
+        reason: str | None = None,
+    ) -> Steps[int]:
+        body: dict[str, Any] = _letters(topic, records, subscription, reason)
+        if limit is not None:
+            body["limit"] = whole("limit", limit)
+        count: int = yield asking(operations.DISCARD_DEAD_LETTERS, _field("discarded"), body, topic=topic)
+        return count
 
     # Keeping.
 
@@ -590,6 +635,18 @@ def _listed(names: Iterable[str]) -> list[str]:
     except TypeError:
         pass
     raise WrongType(f"create_topics takes a list of names, not {names!r:.100}; create_topic makes one topic")
+
+
+def _letters(
+    topic: str, records: Sequence[RecordId | str] | None, subscription: str | None, reason: str | None
+) -> dict[str, Any]:
+    """Which are meant, as JSON has it. Raises as `ChosenLetters.of`."""
+    from afterlog.subscription.chosen_letters import ChosenLetters
+
+    chosen = ChosenLetters.of(topic, records, subscription, reason)
+    named = None if chosen.records is None else sorted(map(str, chosen.records))
+    said = {"records": named, "subscription": chosen.subscription, "reason": chosen.reason}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _paused(subscription: str | None) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from afterlog.api import operations
+from afterlog.api.byte_text import bytes_of
 from afterlog.api.record_json import SentRecord, sent_record
 from afterlog.api.schema import Whole
 from afterlog.base import errors
@@ -78,6 +79,18 @@ async def cancel(served: Served, request: Request) -> Reply:
         places = [_place(topic, text) for text in ids]
     found = await served.run(lambda: _cancelled(topic, places))
     return as_json({"results": [CancelResult(each).name for each in found]})
+
+
+async def cancel_unique(served: Served, request: Request) -> Reply:
+    body = request.body
+    try:
+        key = bytes_of(body["unique_key"])
+    except ValueError as error:
+        raise errors.InvalidRequest(str(error)) from None
+    if key is None:
+        raise errors.InvalidRequest("a unique key is text or bytes, and not null")
+    answer = await served.run(lambda: served.store.cancel_unique(request.topic, key, partition=body["partition"]))
+    return as_json({"results": [answer.name]})
 
 
 async def reschedule(served: Served, request: Request) -> Reply:
@@ -333,6 +346,7 @@ ENDPOINTS: Final = endpoints(
     {
         operations.SEND: send,
         operations.CANCEL: cancel,
+        operations.CANCEL_UNIQUE: cancel_unique,
         operations.RESCHEDULE: reschedule,
         operations.NEXT_SEQUENCE: next_sequence,
         operations.APPENDED: appended,

@@ -11,6 +11,7 @@ from afterlog.api.byte_text import bytes_of, headers_of, text_or_base64
 from afterlog.api.record_json import clients_headers, message_row
 from afterlog.api.statistics import due_histogram
 from afterlog.base import errors
+from afterlog.base.arguments import KEEP
 from afterlog.base.errors import InvalidTopic, UnknownTopic
 from afterlog.produce.topic import Topic
 from afterlog.server.endpoint import endpoints
@@ -18,7 +19,8 @@ from afterlog.server.request import NO_CONTENT, Reply, Request, as_json
 from afterlog.server.served import Served
 from afterlog.store.schedule_document import Schedule
 from afterlog.subscription.answers import RedriveResult
-from afterlog.subscription.redrive import SUBSCRIPTION, DeadLetterMessage
+from afterlog.subscription.chosen_letters import ChosenLetters
+from afterlog.subscription.redrive import SUBSCRIPTION, DeadLetterMessage, SentBack
 from afterlog.subscription.redrive import redrive as send_back
 
 
@@ -49,7 +51,10 @@ async def histogram(served: Served, request: Request) -> Reply:
 
 async def dead_letters(served: Served, request: Request) -> Reply:
     def ask() -> Reply:
-        found = served.store.dead_letters(request.topic, limit=request.arguments["limit"])
+        asked = request.arguments
+        found = served.store.dead_letters(
+            request.topic, limit=asked["limit"], subscription=asked["subscription"], reason=asked["reason"]
+        )
         return as_json({"dead_letters": [_letter_row(letter) for letter in found]})
 
     return await served.run(ask)
@@ -57,6 +62,7 @@ async def dead_letters(served: Served, request: Request) -> Reply:
 
 async def redrive(served: Served, request: Request) -> Reply:
     """To the topics that the token may manage: letters of others stay, as those do whose topic is gone."""
+    body = request.body
 
     def topic_of(name: str) -> Topic:
         if not name.startswith(request.prefixes):
@@ -64,14 +70,36 @@ async def redrive(served: Served, request: Request) -> Reply:
         return served.store.topic(name)
 
     def ask() -> RedriveResult:
-        target = request.body["target"]
+        target = body["target"]
         if target == request.topic:
             raise InvalidTopic(f"{target} is where the dead letters are: name another target")
-        to = None if target is None else topic_of(target)
-        with served.store.subscribe(request.topic, SUBSCRIPTION) as subscription:
-            return send_back(subscription, topic_of, request.body["limit"], to)
+        how = SentBack(
+            target=None if target is None else topic_of(target),
+            value=_bytes(body["value"]) if "value" in body else KEEP,
+            rate=body["rate"],
+            now_ms=served.store.now_ms(),
+        )
+        with served.store.subscribe(request.topic, SUBSCRIPTION) as reader:
+            return send_back(reader, topic_of, body["limit"], _chosen(request), how)
 
     return as_json(asdict(await served.run(ask)))
+
+
+async def discard_dead_letters(served: Served, request: Request) -> Reply:
+    count = await served.run(lambda: served.store.discard_dead_letters(request.topic, **request.body))
+    return as_json({"discarded": count})
+
+
+def _chosen(request: Request) -> ChosenLetters:
+    body = request.body
+    return ChosenLetters.of(request.topic, body["records"], body["subscription"], body["reason"])
+
+
+def _bytes(value: object) -> bytes | None:
+    try:
+        return bytes_of(value)
+    except ValueError as error:
+        raise errors.InvalidRequest(str(error)) from None
 
 
 async def list_schedules(served: Served, request: Request) -> Reply:
@@ -188,6 +216,7 @@ ENDPOINTS: Final = endpoints(
         operations.HISTOGRAM: histogram,
         operations.DEAD_LETTERS: dead_letters,
         operations.REDRIVE: redrive,
+        operations.DISCARD_DEAD_LETTERS: discard_dead_letters,
         operations.LIST_SCHEDULES: list_schedules,
         operations.CREATE_SCHEDULE: make_schedule,
         operations.CHANGE_SCHEDULE: change_schedule,

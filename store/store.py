@@ -465,6 +465,13 @@ class Store(StoreSurface):
         numbers = target.partitions_for(key) if partition is None else [target.checked_partition(partition)]
         return target.holder(key, numbers)
 
+    def cancel_unique(self, topic: str, unique_key: bytes, *, partition: int | None = None) -> CancelResult:
+        while True:
+            found = self.get_unique(topic, unique_key, partition=partition)
+            answer = CancelResult.UNKNOWN if found is None else self.cancel(found.id)
+            if answer != CancelResult.ALREADY_CANCELLED:  # else somebody did, and another may hold the key by now
+                return answer
+
     def schedule(
         self,
         topic: str,
@@ -637,19 +644,54 @@ class Store(StoreSurface):
         self._usable()
         self._administration().reset_group(topic, group, _named(position))
 
-    def dead_letters(self, topic: str, *, limit: int = 100) -> list[DeadLetterMessage]:
+    def dead_letters(
+        self, topic: str, *, limit: int = 100, subscription: str | None = None, reason: str | None = None
+    ) -> list[DeadLetterMessage]:
         from afterlog.subscription import redrive
+        from afterlog.subscription.chosen_letters import ChosenLetters
 
         partitions = self.topic(topic).partitions
-        return redrive.dead_letters(partitions, list(self._subscriptions), whole("limit", limit))
+        chosen = ChosenLetters.of(topic, None, subscription, reason)
+        return redrive.dead_letters(partitions, list(self._subscriptions), whole("limit", limit), chosen)
 
-    def redrive(self, topic: str, *, limit: int | None = None, target: str | None = None) -> RedriveResult:
+    def redrive(
+        self,
+        topic: str,
+        *,
+        limit: int | None = None,
+        target: str | None = None,
+        records: Sequence[RecordId | str] | None = None,
+        subscription: str | None = None,
+        reason: str | None = None,
+        value: bytes | None = KEEP,
+        rate: float | None = None,
+    ) -> RedriveResult:
         from afterlog.subscription import redrive
+        from afterlog.subscription.chosen_letters import ChosenLetters
 
-        limit = None if limit is None else whole("limit", limit)
+        chosen = ChosenLetters.of(topic, records, subscription, reason)
         to = None if target is None else self._redrive_target(topic, target)
-        with self.subscribe(topic, redrive.SUBSCRIPTION) as subscription:
-            return redrive.redrive(subscription, self.topic, limit, to)
+        how = redrive.SentBack(
+            target=to, value=value if value is KEEP else byte_string(value, "value"), rate=rate, now_ms=self.now_ms()
+        )
+        with self.subscribe(topic, redrive.SUBSCRIPTION) as reader:
+            return redrive.redrive(reader, self.topic, None if limit is None else whole("limit", limit), chosen, how)
+
+    def discard_dead_letters(
+        self,
+        topic: str,
+        *,
+        limit: int | None = None,
+        records: Sequence[RecordId | str] | None = None,
+        subscription: str | None = None,
+        reason: str | None = None,
+    ) -> int:
+        from afterlog.subscription import redrive
+        from afterlog.subscription.chosen_letters import ChosenLetters
+
+        chosen = ChosenLetters.of(topic, records, subscription, reason)
+        with self.subscribe(topic, redrive.SUBSCRIPTION) as reader:
+            return redrive.discard(reader, None if limit is None else whole("limit", limit), chosen)
 
     def _redrive_target(self, topic: str, target: str) -> Topic:
         if isinstance(target, str) and target == topic:

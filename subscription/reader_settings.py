@@ -95,7 +95,8 @@ class ReaderSettings:
             object.__setattr__(self, name, value if value is None else flag(name, value))
         if self.replicated and self.delay_ms:
             raise InvalidSubscription("a replicated subscription sees records when they are due: leave delay_ms out")
-        if self.ordered_by not in (None, *get_args(OrderedBy)):
+        known = self.ordered_by is None or (isinstance(self.ordered_by, str) and self.ordered_by in get_args(OrderedBy))
+        if not known:
             raise InvalidSubscription(f"it is ordered by 'key', or not at all, not by {self.ordered_by!r:.100}")
         if self.replicated and self.ordered_by is not None:
             raise InvalidSubscription("a replicated subscription has readers elsewhere: it cannot be ordered by key")

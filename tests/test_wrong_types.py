@@ -94,6 +94,8 @@ STORE: dict[str, dict[str, Any]] = {
     "subscribe": {"topic": "t", "name": "s"},
     "dead_letters": {"topic": "t"},
     "redrive": {"topic": "t"},
+    "discard_dead_letters": {"topic": "t"},
+    "cancel_unique": {"topic": "t", "unique_key": b"k"},
 }
 CONSUMER: dict[str, dict[str, Any]] = {
     "commit_at": {"positions": {0: 0}},

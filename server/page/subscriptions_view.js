@@ -23,6 +23,7 @@ export class SubscriptionsView {
   constructor({ topic, refresh }) {
     this.topic = topic;
     this.refresh = refresh;
+    this.switches = new Map();
     const counts = COUNTS.map(([name, title]) => ({ title, numeric: true, cell: (row) => count(row[name]) }));
     this.subscriptions = new Table({
       caption: "Subscriptions",
@@ -67,13 +68,24 @@ export class SubscriptionsView {
     this.more.hidden = groups.length <= GROUPS_SHOWN;
   }
 
-  // Whether something is handed out, and for who may, the way to change that: of a subscription, or of the topic.
+  // Whether something is handed out, and for who may, the way to change that: of a subscription, or of the topic (null).
+  // Kept, and changed in place, for who has the button in focus.
   #switch(paused, subscription) {
-    const whose = subscription ?? "the topic";
-    const state = paused ? (subscription === null ? "The topic is paused: nothing is handed out." : "Paused") : "";
-    if (!may("manage", this.topic)) return element("span", {}, state || (subscription === null ? "" : "Yes"));
-    const act = button(paused ? `Resume` : `Pause`, () => this.#set(subscription, !paused), { "aria-label": `${paused ? "Resume" : "Pause"} ${whose}` });
-    return element("span", {}, state ? `${state} ` : null, act);
+    const made = this.switches.get(subscription) ?? this.#made(subscription);
+    made.paused = paused;
+    say(made.state, subscription === null ? (paused ? "The topic is paused: nothing is handed out." : "") : paused ? "Paused" : "Yes");
+    say(made.act, paused ? "Resume" : "Pause");
+    made.act.setAttribute("aria-label", `${paused ? "Resume" : "Pause"} ${subscription ?? "the topic"}`);
+    return made.node;
+  }
+
+  #made(subscription) {
+    const made = { paused: false, state: element("span", {}) };
+    made.act = button("Pause", () => this.#set(subscription, !made.paused));
+    made.act.hidden = !may("manage", this.topic);
+    made.node = element("span", { class: "switch" }, made.state, " ", made.act);
+    this.switches.set(subscription, made);
+    return made;
   }
 
   async #set(subscription, paused) {

@@ -105,7 +105,7 @@ class TestSchedule:
         [
             (2, ["send", "{data}", "mail", "--unique-key", "k"], "give VALUE"),
             (2, ["send", "{data}", "mail", "v", "--on-conflict", "keep"], "goes with --unique-key"),
-            (2, ["cancel", "{data}"], "Missing argument"),
+            (2, ["cancel", "{data}"], "give RECORDS"),
             (2, ["cancel", "{data}", "mail-0"], "names no record"),
             (2, ["reschedule", "{data}", "mail-0@0"], "--delay or --at"),
             (2, ["reschedule", "{data}", "mail-0@0", "--delay", "1s", "--at", "5"], "--delay or --at"),
@@ -224,6 +224,29 @@ class TestDeadLetters:
         assert "--target" in said.stderr
         done = run("dead-letters", "redrive", dead, "mail.dead", "--target", "other")
         assert "1 records sent to other from mail.dead\n" == done.stdout
+
+    def test_some_by_filter(self, data: Path) -> None:
+        """Listed, counted by reason, sent back one by one with another value, at a rate, and let go."""
+        run("create", data, "post")
+        with afterlog.open(data) as store:
+            store.send_many("post", [b"0", b"1", b"2", b"3"])
+            with store.subscribe("post", "s", dead_letter="lost") as subscription:
+                for message in subscription.receive():
+                    subscription.reject(message, reason=f"bad {int(message.value) % 2}")
+        letters = "dead-letters"
+        assert [2, 2] == [each["records"] for each in rows(run(letters, "list", data, "lost", "--by-reason", "--json"))]
+        assert "bad 1" in run(letters, "list", data, "lost", "--by-reason").stdout
+        odd = rows(run(letters, "list", data, "lost", "--reason", "bad 1", "--json"))
+        assert ["1", "3"] == [each["value"] for each in odd]
+        named = odd[0]["id"] if "id" in odd[0] else f"lost-0@{odd[0]['offset']}"
+        run(letters, "redrive", data, "lost", "--value", "x", code=2)
+        assert "1 records" in run(letters, "redrive", data, "lost", "--record", named, "--value", "edited").stdout
+        assert "edited\n" == run("receive", data, "post", "--subscription", "s").stdout
+        run(letters, "discard", data, "lost", "--reason", "bad 0", code=130)
+        assert "2 dead letters of lost let go" in run(letters, "discard", data, "lost", "--reason=bad 0", "-y").stdout
+        assert ["3"] == [each["value"] for each in rows(run(letters, "list", data, "lost", "--json"))]
+        assert "1 records" in run(letters, "redrive", data, "lost", "--rate", "100", "--subscription", "s").stdout
+        assert [{"topic": "lost", "records": 0}] == rows(run(letters, "discard", data, "lost", "-y", "--json"))
 
     def test_help(self) -> None:
         assert "redrive" in run("dead-letters", "--help").stdout

@@ -132,7 +132,9 @@ class TestLookingUp:
         assert store.get_unique("mail", key) is None, "it is due"
         store.send("mail", b"third", unique_key=key, delay=30)
         assert b"third" == store.get_unique("mail", key).value
-        store.cancel(store.get_unique("mail", key).id)
+        assert CancelResult.CANCELLED == store.cancel_unique("mail", key)
+        assert CancelResult.UNKNOWN == store.cancel_unique("mail", key)
+        assert CancelResult.UNKNOWN == store.cancel_unique("mail", key, partition=0)
         assert store.get_unique("mail", key) is None
 
     def test_what_is_no_unique_key(self, setting: Setting) -> None:

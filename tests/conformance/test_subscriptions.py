@@ -309,6 +309,12 @@ class TestDeadLetters:
         send(setting, b"0", b"1", headers=[("a", b"b")])
         with subscribe(setting, dead_letter="dead") as subscription:
             subscription.reject(subscription.receive(), "broken")
+            letters = setting.store.dead_letters("dead", subscription="s")
+            assert [] == setting.store.dead_letters("dead", reason="no such reason")
+            assert len(letters) == len(setting.store.dead_letters("dead"))
+            assert 0 == setting.store.discard_dead_letters("dead", reason="no such reason")
+            with pytest.raises(InvalidArgument):
+                setting.store.redrive("dead", value=b"x")
             assert 1 == setting.store.redrive("dead", limit=1).redriven
             assert 1 == setting.store.redrive("dead").redriven
             again = subscription.receive()
@@ -316,6 +322,25 @@ class TestDeadLetters:
                 (each.value, tuple(each.headers)) for each in again
             ]
         assert [] == dead(setting)
+
+    def test_one_by_one(self, setting: Setting) -> None:
+        """Edited and sent back, let go, and the rest at a rate."""
+        store = setting.store
+        send(setting, b"0", b"1", b"2", b"3")
+        with subscribe(setting, dead_letter="dead") as subscription:
+            subscription.reject(subscription.receive(), "broken")
+            ids = [letter.message.id for letter in store.dead_letters("dead")]
+            assert 1 == store.redrive("dead", records=[ids[1]], value=b"\xff edited").redriven
+            assert 1 == store.discard_dead_letters("dead", records=[str(ids[0]), ids[1]])
+            assert [b"2", b"3"] == [value for value, _, _ in dead(setting)]
+            assert [b"\xff edited"] == received(subscription)
+            assert 2 == store.redrive("dead", rate=1, reason="broken").redriven
+            assert [b"2"] == received(subscription)
+            setting.clock.advance(1_100)
+            assert [b"3"] == received(subscription)
+        for wrong in ("dead", "mail-0@0"):
+            with pytest.raises(InvalidRecord):
+                store.redrive("dead", records=[wrong])
 
     def test_where_they_cannot_go(self, setting: Setting) -> None:
         with pytest.raises(InvalidSubscription):

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from afterlog.base.errors import InvalidTopic, StorageFull, UnknownTopic
+from afterlog.base.errors import InvalidArgument, InvalidRecord, InvalidTopic, StorageFull, UnknownTopic, WrongType
 from afterlog.fetch.record_id import RecordId
 from afterlog.subscription.answers import RedriveResult
 from afterlog.subscription.policy import RetryPolicy
@@ -126,3 +127,74 @@ def test_who_looks_leaves_nothing_behind(setting: Setting) -> None:
     setting.store.close()
     setting.open(killed(setting.disk))
     assert left == looked()
+
+
+class TestSomeOfThem:
+    def letters(self, setting: Setting, **which: Any) -> set[bytes | None]:
+        return {each.message.value for each in setting.store.dead_letters("dead", **which)}
+
+    def named(self, setting: Setting, value: bytes) -> RecordId:
+        [found] = [each.message.id for each in setting.store.dead_letters("dead") if each.message.value == value]
+        return found
+
+    def test_by_their_ids(self, setting: Setting) -> None:
+        store = setting.store
+        assert RedriveResult(redriven=1, left={}) == store.redrive("dead", records=[self.named(setting, b"c")])
+        assert {b"a", b"b"} == self.letters(setting)
+        assert RedriveResult(redriven=0, left={}) == store.redrive("dead", records=["dead-0@99"])
+        assert 1 == store.redrive("dead", records=[str(self.named(setting, b"a"))], value=b"better").redriven
+        with setting.subscribe() as sub:
+            assert {b"c", b"better"} == set(values(sub.receive()))
+        assert 1 == store.discard_dead_letters("dead", records=[self.named(setting, b"b")])
+        assert set() == self.letters(setting)
+        assert 0 == store.redrive("dead").redriven, "what was let go is not sent back"
+
+    def test_by_reason_and_subscription(self, setting: Setting) -> None:
+        store = setting.store
+        setting.send(b"d")
+        with setting.subscribe(retry=ONCE, dead_letter="dead") as sub:
+            sub.nack(sub.receive(), reason="worse than bad")
+        assert {b"a", b"b", b"c", b"d"} == self.letters(setting, reason="bad")
+        assert {b"d"} == self.letters(setting, reason="worse", subscription="sender")
+        assert set() == self.letters(setting, subscription="other")
+        assert 0 == store.discard_dead_letters("dead", subscription="other")
+        assert 1 == store.discard_dead_letters("dead", reason="worse")
+        assert 2 == store.discard_dead_letters("dead", limit=2)
+        assert 1 == store.redrive("dead", reason="bad", limit=5).redriven
+        setting.open(killed(setting.disk))
+        assert set() == self.letters(setting)
+
+    def test_a_limit_takes_the_oldest_of_the_chosen(self, setting: Setting) -> None:
+        store = setting.store
+        before = [each.message.id for each in store.dead_letters("dead")]
+        assert 1 == store.discard_dead_letters("dead", records=before[1:], limit=1)
+        assert 2 == len(store.dead_letters("dead"))
+        assert before[0] in [each.message.id for each in store.dead_letters("dead")]
+
+    def test_at_a_rate(self, setting: Setting) -> None:
+        assert 3 == setting.store.redrive("dead", rate=0.5).redriven
+        with setting.subscribe() as sub:
+            assert 1 == len(sub.receive())
+            for _ in range(2):
+                setting.clock.advance(1_999)
+                assert not sub.receive()
+                setting.clock.advance(1)
+                assert 1 == len(sub.receive())
+
+    def test_what_cannot_be(self, setting: Setting) -> None:
+        store = setting.store
+        for wrong in (0, -1, True, "1"):
+            with pytest.raises(InvalidArgument, match="records a second"):
+                store.redrive("dead", rate=wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match="name it"):
+            store.redrive("dead", value=b"x")
+        with pytest.raises(InvalidRecord, match="no record of dead"):
+            store.redrive("dead", records=["mail-0@0"])
+        with pytest.raises(WrongType, match="a list of ids"):
+            store.discard_dead_letters("dead", records="dead-0@0")
+        with pytest.raises(WrongType, match="reason is text"):
+            store.dead_letters("dead", reason=b"bad")  # type: ignore[arg-type]
+        store.create_topic("fifo", delayed=False)
+        with pytest.raises(InvalidTopic, match="delayed=False"):
+            store.redrive("dead", target="fifo", rate=1)
+        assert 3 == len(store.dead_letters("dead"))
