@@ -270,8 +270,6 @@ class StoreSurface(Closable, Protocol):
         lapsed, or "dead_letter", where its reader has dead letters. Nothing looks for what has expired: it is judged
         when its turn comes.
 
-        paused (False): nothing of it is handed out (`pause`).
-
         subscription_expiration_ms (None): a subscription that nobody has read for so long, while the store was open, is
         deleted by the next pass of retention, as by `delete_subscription`; one that is replicated, or paused, is not.
 

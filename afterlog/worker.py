@@ -27,8 +27,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, Unpack, cast
 
-from afterlog.base.arguments import seconds, spelled_out, whole
+from afterlog.base.arguments import flag, seconds, spelled_out, whole
 from afterlog.base.errors import InvalidArgument, WrongType
+from afterlog.base.limited_calls import CallProcess, TimeLimits
 from afterlog.base.locks import Switch, Thread
 from afterlog.subscription.draining import Drainable, Draining
 from afterlog.subscription.reader_settings import ReaderOptions, ReaderSettings
@@ -62,6 +63,8 @@ class TopicHandler:
     call: Callable[[LeasedMessage], object]
     concurrency: int
     options: ReaderOptions
+    timeout_s: float | None
+    processes: bool
 
 
 class DrainableReader(SubscriptionSurface, Drainable, Protocol):
@@ -89,11 +92,20 @@ class Worker:
         self._readers: list[DrainableReader] = []
         self._has_run = False
         self._stopping = Switch()
+        self._limits = TimeLimits(lambda: store.clock.monotonic_s())
+        self._processes: list[CallProcess] = []
         self._error: BaseException | None = None
 
     @spelled_out(ReaderOptions, ReaderSettings)
     def handle(
-        self, topic: str, name: str = NAME, *, concurrency: int = 1, **options: Unpack[ReaderOptions]
+        self,
+        topic: str,
+        name: str = NAME,
+        *,
+        concurrency: int = 1,
+        timeout: float | None = None,
+        processes: bool = False,
+        **options: Unpack[ReaderOptions],
     ) -> Callable[[Handle], Handle]:
         """A decorator: the function is called with each message that is due in `topic`, as the subscription `name`.
 
@@ -103,10 +115,22 @@ class Worker:
         error: the worker goes on. concurrency: how many messages it has at a time, in this worker; those of one
         subscription are spread over all workers that have it. options: as `Store.subscribe` has them.
 
+        timeout: so many seconds a message has, `max_lease_ms` at most; then it failed, with TimeoutError. A coroutine
+        is cancelled. In a thread an exception strikes at the next instruction of Python: what waits in C, or for the
+        network, goes on until it comes back. processes: each message is handled in a process, of which there are
+        `concurrency`: for what needs the CPU, or must be killed when its time is up. The function is imported there by
+        its name, and gets a `Message` without a lease: it returns, or raises.
+
         Raises InvalidArgument where the subscription has a handler already, or the worker has begun to run.
         """
         whole("concurrency", concurrency, 1)
-        ReaderSettings.of(options)
+        settings, timeout_s = ReaderSettings.of(options), seconds("timeout", timeout)
+        if timeout_s is not None and not 0 < timeout_s * 1_000 <= settings.max_lease_ms:
+            raise InvalidArgument(
+                f"timeout is more than 0, and no more than max_lease_ms, {settings.max_lease_ms / 1_000:g} s: by then "
+                f"another has the message; not {timeout_s:g}"
+            )
+        in_processes = flag("processes", processes)
 
         def registered(call: Handle) -> Handle:
             if not callable(call):
@@ -116,7 +140,15 @@ class Worker:
             if any((topic, name) == (each.topic, each.name) for each in self.handlers):
                 raise InvalidArgument(f"{topic} has a handler as {name!r}: give another name, for a subscription more")
             self.handlers.append(
-                TopicHandler(topic=topic, name=name, call=call, concurrency=concurrency, options=options)
+                TopicHandler(
+                    topic=topic,
+                    name=name,
+                    call=call,
+                    concurrency=concurrency,
+                    options=options,
+                    timeout_s=timeout_s,
+                    processes=in_processes,
+                )
             )
             return call
 
@@ -127,21 +159,24 @@ class Worker:
 
         Signals are heeded in the main thread. The first one drains: nothing more is taken, what waits for a handler
         goes back uncounted, and `timeout` seconds are given to those at work (None: as long as it takes). Beyond that a
-        coroutine is cancelled, and its message goes back; a function that is still at work keeps it until its lease
-        ends. A second signal is whoever's it was before.
+        coroutine is cancelled, a process killed, and its message goes back; a function that is still at work in a
+        thread keeps it until its lease ends. A second signal is whoever's it was before.
 
         Where a reader fails (its store is closed, the disk, a server that is gone for longer than the client waits)
         all of them stop, and the error is raised: whatever started the worker starts it again. Raises UnknownTopic,
-        InvalidSubscription and whatever else `Store.subscribe` does, InvalidArgument where there is no handler, or it
-        has run before.
+        InvalidSubscription and whatever else `Store.subscribe` does, InvalidArgument where there is no handler, or one
+        that no process can import, or it has run before.
         """
         timeout = seconds("timeout", timeout)
         if not self.handlers:
             raise InvalidArgument("this worker has nothing to do: give it functions with @worker.handle(topic)")
         if self._has_run:
             raise InvalidArgument("this worker has run: make another one")
+        in_processes = [each for each in self.handlers if each.processes]
+        self._processes = [CallProcess(each.call) for each in in_processes for _ in range(each.concurrency)]
         self._has_run = True
         with contextlib.ExitStack() as stack:
+            stack.callback(self._end_processes)
             for handler in self.handlers:
                 reader = self.store.subscribe(handler.topic, handler.name, **handler.options)
                 self._readers.append(cast(DrainableReader, stack.enter_context(reader)))
@@ -157,6 +192,7 @@ class Worker:
                 logger.info("stopping: nothing more is taken, and handlers end")
                 is_drained = self.drain(timeout)
             if not is_drained:
+                self._end_processes()
                 self.drain(CANCELLING_S)  # coroutines were cancelled: what they had goes back before the readers close
         if self._error is not None:
             raise self._error
@@ -194,41 +230,56 @@ class Worker:
     # Inside.
 
     def _start(self, loop: _EventLoop) -> None:
+        processes = iter(self._processes)
         for handler, reader in zip(self.handlers, self._readers, strict=True):
             for number in range(handler.concurrency):
                 name = f"afterlog-work-{handler.topic}-{number}"
-                work = reader, handler.call, loop
+                work = reader, handler, loop, next(processes) if handler.processes else None
                 Thread(target=self._work, args=work, name=name, daemon=True).start()
 
-    def _work(self, reader: DrainableReader, call: Callable[[LeasedMessage], object], loop: _EventLoop) -> None:
+    def _work(
+        self, reader: DrainableReader, handler: TopicHandler, loop: _EventLoop, process: CallProcess | None
+    ) -> None:
         """A thread: message by message, until the reader takes no more."""
         around = self._around or contextlib.nullcontext
         try:
             for message in reader:
                 with message, _that_fails(), around(message):
-                    made = call(message)
-                    if asyncio.iscoroutine(made):
-                        self._await(made, message, reader, loop)
+                    self._handle(message, reader, handler, loop, process)
         except BaseException as error:
             logger.error("%r stops, and the worker with it", reader, exc_info=error)
             self._failed(error)
         finally:
             self.stop()
 
-    def _await(
+    def _handle(
         self,
-        made: Coroutine[Any, Any, object],
         message: LeasedMessage,
         reader: DrainableReader,
+        handler: TopicHandler,
         loop: _EventLoop,
+        process: CallProcess | None,
     ) -> None:
-        """Run it in the loop, and wait for it. Cancelled by the end of the worker, its message goes back."""
+        """In a process, here, or in the loop. Cancelled by the end of the worker, its message goes back."""
         try:
-            loop.run(made)
+            if process is not None:
+                process.run(message, handler.timeout_s)
+                return
+            limit_s = handler.timeout_s
+            if limit_s is None or asyncio.iscoroutinefunction(handler.call):
+                made = handler.call(message)
+            else:
+                made = self._limits.call(lambda: handler.call(message), limit_s)
+            if asyncio.iscoroutine(made):
+                loop.run(made, limit_s)
         except CancelledError:
             if not self._stopping.is_set():  # by itself: it failed
                 raise
             reader.release(message)
+
+    def _end_processes(self) -> None:
+        for each in self._processes:
+            each.close()
 
     def _is_drained(self, reader: DrainableReader, timeout: float | None) -> bool:
         try:
@@ -260,10 +311,15 @@ def _that_fails() -> Iterator[None]:
         raise HandlerExited(repr(error)) from error
 
 
-async def _failing(made: Coroutine[Any, Any, object]) -> object:
+async def _failing(made: Coroutine[Any, Any, object], limit_s: float | None) -> object:
     """The same in the loop, which SystemExit and KeyboardInterrupt would end. What cancels the task goes on."""
     try:
-        return await made
+        async with asyncio.timeout(limit_s) as limit:
+            return await made
+    except TimeoutError:
+        if not limit.expired():  # it is the handler's own
+            raise
+        raise TimeoutError(f"it had {limit_s:g} s") from None
     except (Exception, asyncio.CancelledError):
         raise
     except BaseException as error:
@@ -294,11 +350,11 @@ class _EventLoop:
             self._loop.call_soon_threadsafe(self._stopped.set)
         self._thread.join(CANCELLING_S)
 
-    def run(self, made: Coroutine[Any, Any, object]) -> object:
-        """Wait for what a coroutine gives. Raises CancelledError, of another thread than the loop's."""
+    def run(self, made: Coroutine[Any, Any, object], limit_s: float | None = None) -> object:
+        """Wait for what a coroutine gives. Raises CancelledError, of another thread than the loop's, TimeoutError."""
         with self._beginning:  # so that it is seen by what cancels all
             if self._has_ended:
                 made.close()
                 raise CancelledError
-            future = asyncio.run_coroutine_threadsafe(_failing(made), self._loop)
+            future = asyncio.run_coroutine_threadsafe(_failing(made, limit_s), self._loop)
         return future.result()

@@ -63,6 +63,7 @@ class Consumer(ConsumerSurface):
     ) -> None:
         self.topic = topic
         self._partitions = tuple(partitions)
+        self._context = partitions[0].log.context
         self._positions = tuple(positions)
         self._clock = clock
         self.agenda = agenda_of(partitions, clock)
@@ -179,7 +180,7 @@ class Consumer(ConsumerSurface):
     def pop(self) -> Message | None:
         """The next message that was read ahead, with no I/O; None where it is time to `fill`."""
         self._came_back()
-        if not self._ahead or self._commit_is_due() or self._partitions[0].is_paused:
+        if not self._ahead or self._commit_is_due() or self._context.settings.paused:
             return None
         self._handing = True
         row, messages = self._ahead[0]
@@ -193,7 +194,7 @@ class Consumer(ConsumerSurface):
     def fill(self) -> bool:
         """Read ahead what is due; False where nothing is: the agenda tells how long. Commit, when that is due."""
         PROCESS.check_is(self._owner)
-        if self._ahead and self._partitions[0].is_paused:  # it is read again
+        if self._ahead and self._context.settings.paused:  # it is read again
             for row, _ in self._ahead:
                 self.agenda.stir(row)
             self._ahead.clear()
@@ -213,7 +214,7 @@ class Consumer(ConsumerSurface):
     def _one(self) -> bool:
         """Read ahead the one record that has become due, where it is one, of one partition on the agenda."""
         rows = self.agenda.rows()
-        if self._closed or len(rows) != 1 or self._partitions[rows[0]].is_paused:
+        if self._closed or len(rows) != 1 or self._context.settings.paused:
             return False
         self._commit_when_due()
         partition, position = self._partitions[rows[0]], self._handed[rows[0]]
@@ -275,7 +276,7 @@ class Consumer(ConsumerSurface):
 
     def _take(self, max_records: int) -> list[Message] | None:
         """Hand out what was read ahead, of the partitions in turn, so that a busy one starves nobody."""
-        if (not self._ahead or self._commit_is_due() or self._partitions[0].is_paused) and not self.fill():
+        if (not self._ahead or self._commit_is_due() or self._context.settings.paused) and not self.fill():
             return None
         self._handing = True
         taken: list[Message] = []
@@ -333,7 +334,7 @@ class Consumer(ConsumerSurface):
             now_ms = partition.log.context.now_ms()
             reading = partition.reading()
             try:
-                if partition.is_paused:
+                if self._context.settings.paused:
                     columns = Columns.empty(self.topic)
                 else:
                     columns, moved[row] = partition.columns(moved[row], left, POLL_BYTES, reading)

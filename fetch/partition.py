@@ -611,7 +611,7 @@ class Partition:
 
     def rest_ms(self, reading: Reading, now_ms: int) -> int:
         """Until when nothing more is handed out than at `reading`, but for what comes. now_ms: from before it."""
-        next_due_ms = None if self.is_paused else self.next_due(reading)
+        next_due_ms = None if self.log.context.settings.paused else self.next_due(reading)
         return NEVER_MS if next_due_ms is None else self.rest_until(next_due_ms, now_ms)
 
     def rest_until(self, ms: int, now_ms: int, *, delay_ms: int = 0) -> int:

@@ -80,8 +80,9 @@ class TopicSettings:
     are a multiple of it. What is due of a higher one goes first."""
     subscription_expiration_ms: int | None = None
     """A subscription that nobody has read for so long, while the store was open, is deleted."""
-    paused: bool = False
-    """Nothing of it is handed out, to subscriptions or to consumers; what is sent is taken."""
+    paused: bool = field(default=False, compare=False)
+    """Nothing of it is handed out, to subscriptions or to consumers; what is sent is taken. `store.pause` sets it: who
+    makes a topic that is there, finds it as it is."""
     topic_id: str | None = field(default=None, compare=False)
     """Kafka's word (KIP-516): 32 hex digits by which a topic is known from an earlier one of its name. None: it was
     made before topics had one."""
@@ -161,7 +162,6 @@ class TopicChanges(TypedDict, total=False):
     on_expiry: OnExpiry
     priorities: int
     subscription_expiration_ms: int | None
-    paused: bool
     interceptors: Sequence[str]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ from afterlog.base.names import (
 from afterlog.fetch.consumer import Consumer
 from afterlog.fetch.group import GroupPosition
 from afterlog.fetch.positions import AtBrokerTime, AtTime, Edge, Position
-from afterlog.log.topic_settings import altered
+from afterlog.log.topic_settings import altered, checked
 from afterlog.produce.topic import Topic
 from afterlog.store.topics import OpenTopics
 from afterlog.subscription.journal import numbers
@@ -130,7 +130,9 @@ class Administration:
         """Hand out nothing, of a topic or to one subscription, or go on; readers may be open."""
         with self.lock:
             if name is None:
-                self.alter(topic, None, {"paused": paused})
+                settings = self.topic_of(topic).settings
+                if settings.paused is not paused:
+                    self.topics.alter(topic, checked(replace(settings, paused=paused)))
                 return
             self._check_known(topic, name, self.subscription_names, UnknownSubscription)
             opened = (each for each in self.subscriptions if (each.partition.topic, each.name) == (topic, name))

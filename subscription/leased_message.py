@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from afterlog.base.errors import StoreClosed, StoreForked
 from afterlog.fetch.message import Message
@@ -73,6 +73,10 @@ class LeasedMessage(Message):
     subscription: Settling = field(repr=False, compare=False)
     settled: bool = field(default=False, init=False, repr=False, compare=False)
     """Acked, nacked, rejected or released by this reader."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled, it is a `Message`: what it says, and not whose it is."""
+        return _message, ({each.name: getattr(self, each.name) for each in fields(Message)},)
 
     def settle(self) -> None:
         """Note that it was acked, nacked or released: the subscription does."""
@@ -200,6 +204,10 @@ class LeasedMessage(Message):
         with contextlib.suppress(StoreClosed, StoreForked):
             return self.subscription.release(self)
         return None
+
+
+def _message(values: dict[str, Any]) -> Message:
+    return Message(**values)
 
 
 def complete(message: LeasedMessage, subscription: Settling, lease_number: int, deadline_ms: int) -> None:

@@ -247,7 +247,7 @@ class PartitionSubscription:
             now_ms = journaled.now_ms() if reading is None else reading.clock_ms
             if state.dying or state.elsewhere or self._context.leapt_ms() != self._leapt_ms:
                 return None
-            if self.is_paused:
+            if state.is_paused or self._context.settings.paused:
                 return None
             if state.is_ordered:
                 if not timers.quiet(now_ms):
@@ -289,7 +289,9 @@ class PartitionSubscription:
                 self._look()
             journaled, timers = self._journaled, self._timers
             state = journaled.state
-            if state.dying or state.elsewhere or self._context.leapt_ms() != self._leapt_ms or self.is_paused:
+            if state.dying or state.elsewhere or self._context.leapt_ms() != self._leapt_ms:
+                return None
+            if state.is_paused or self._context.settings.paused:
                 return None
             if state.is_ordered:
                 if not timers.quiet(journaled.now_ms()):
@@ -648,7 +650,7 @@ class PartitionSubscription:
         now_ms = self._context.now_ms()  # before the reading: what comes between the two is due
         with self._lock:
             self._look()
-            if self.is_paused:
+            if self._journaled.state.is_paused or self._context.settings.paused:
                 return self._timers.next_end_ms()
             reading = self.partition.look()
             times = [self._timers.next_ms(), self._unread.next_due_ms(reading)]
@@ -798,9 +800,9 @@ class PartitionSubscription:
             self._order = None
         self._log_start = reading.log_start
         end = _LeaseEnd(deadline_ms(now_ms, lease_ms), held, now_ms)
-        if self.is_paused:
+        if self._journaled.state.is_paused or self._context.settings.paused:
             return Lease.nothing(self._nothing, end.ms)
-        if self._state.is_ordered:
+        if self._journaled.state.is_ordered:
             return self._receive_in_turn(high_watermark, max_records, max_bytes, policy, end, reading)
         try:
             fresh, position = self._fresh(high_watermark, max_records, max_bytes, reading)

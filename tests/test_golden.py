@@ -169,9 +169,10 @@ def of_subscription(store: Store, folder: Path) -> dict[str, Any]:
 
 
 def counted(stats: PartitionStats) -> dict[str, int]:
-    """As the stores of before have it, in which nothing expired."""
+    """As the stores of before have it, in which nothing expired, or was paused."""
     counts = asdict(stats)
     assert 0 == counts.pop("lapsed")
+    assert counts.pop("paused") is False
     return counts
 
 

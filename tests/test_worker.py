@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Coroutine, Iterator
@@ -18,10 +19,12 @@ import afterlog
 import afterlog.worker
 from afterlog.base.clock import ManualClock
 from afterlog.base.errors import InvalidArgument, InvalidSubscription, StoreClosed, UnknownTopic, WrongType
+from afterlog.fetch.message import Message
 from afterlog.subscription.leased_message import LeasedMessage
 from afterlog.subscription.policy import RetryPolicy
 from afterlog.subscription.subscription import Subscription
 from afterlog.worker import ReaderOptions, Worker
+from tests import worker_calls
 from tests.campaigns.simulated_disk import SimulatedFiles
 from tests.conformance.ways import WAYS, Setting
 from tests.support import NOW_MS, PATIENCE_S, Background, Gate, eventually, open_small
@@ -475,3 +478,98 @@ class TestWrongUse:
     def test_no_store(self, wrong: Any) -> None:
         with pytest.raises(WrongType, match="open store"):
             Worker(wrong)
+
+
+class TestTimeLimits:
+    def run_until(self, store: afterlog.Store, worker: Worker, letters: int) -> dict[bytes | None, str | None]:
+        with Running(worker) as running:
+            eventually(lambda: len(dead(store)) == letters)
+            worker.stop()
+            assert running.answer()
+        return dead(store)
+
+    def test_a_coroutine_is_cancelled(self, store: afterlog.Store) -> None:
+        worker, cancelled = Worker(store), list[bytes | None]()
+
+        @worker.handle("mail", timeout=0.05, concurrency=2, retry=RetryPolicy(attempts=1), dead_letter="mail.dead")
+        async def handle(message: LeasedMessage) -> None:
+            try:
+                if message.value == b"own":
+                    raise TimeoutError("of the handler")
+                await asyncio.sleep(1_000)
+            except asyncio.CancelledError:
+                cancelled.append(message.value)
+                raise
+
+        store.send_many("mail", [b"slow", b"own"])
+        expected = {b"slow": "TimeoutError: it had 0.05 s", b"own": "TimeoutError: of the handler"}
+        assert expected == self.run_until(store, worker, 2)
+        assert [b"slow"] == cancelled
+
+    def test_a_thread_is_struck(self, store: afterlog.Store) -> None:
+        worker, handled = Worker(store), list[bytes | None]()
+
+        @worker.handle("mail", timeout=0.05, retry=RetryPolicy(attempts=1), dead_letter="mail.dead")
+        def handle(message: LeasedMessage) -> None:
+            while message.value == b"spin":
+                with contextlib.suppress(Exception):
+                    sum(range(100))
+            handled.append(message.value)
+
+        store.send_many("mail", [b"spin", b"quick"])
+        with Running(worker):
+            eventually(lambda: [b"quick"] == handled)
+        assert {b"spin": "TimeoutError: it had 0.05 s"} == dead(store)
+        assert 1 == standing(store)["acked"]
+
+    def test_a_process_is_killed(self, store: afterlog.Store, tmp_path: Path) -> None:
+        worker, told = Worker(store), tmp_path / "told"
+        once = RetryPolicy(attempts=1)
+        worker.handle("mail", processes=True, timeout=2, retry=once, dead_letter="mail.dead")(worker_calls.handle)
+        store.send_many("mail", [f"write {told}".encode(), b"raise", b"spin", f"write {told}".encode(), b"die"])
+        assert {
+            b"raise": "LookupError: no such address",
+            b"spin": "TimeoutError: it had 2 s",
+            b"die": "CallFailed: its process ended, with exit code 7",
+        } == self.run_until(store, worker, 3)
+        first, second = told.read_text().split()
+        assert first != second
+        assert str(os.getpid()) not in (first, second)
+        assert 2 == standing(store)["acked"]
+
+    def test_coroutines_in_processes(self, store: afterlog.Store, tmp_path: Path) -> None:
+        worker, told = Worker(store), tmp_path / "told"
+        worker.handle("mail", processes=True)(worker_calls.awaited)
+        store.send("mail", f"write {told}".encode())
+        with Running(worker):
+            eventually(told.exists)
+
+    def test_the_end_kills_what_is_left_and_its_message_goes_back(self, store: afterlog.Store, tmp_path: Path) -> None:
+        worker, begun = Worker(store), tmp_path / "begun"
+        worker.handle("mail", processes=True)(worker_calls.handle)
+        store.send("mail", f"sleep {begun}".encode())
+        with Running(worker, timeout=0) as running:
+            eventually(begun.exists)
+            worker.stop()
+            assert not running.answer()
+        assert counts(retrying=1) == standing(store)
+
+    def test_what_cannot_be(self, store: afterlog.Store) -> None:
+        worker = Worker(store)
+        for wrong in (0, -1, 3_601):
+            with pytest.raises(InvalidArgument, match="max_lease_ms"):
+                worker.handle("mail", timeout=wrong)
+        worker.handle("mail", processes=True)(lambda _: None)
+        with pytest.raises(InvalidArgument, match="imported by its name"):
+            worker.run()
+
+
+def test_a_message_is_pickled_without_its_lease(store: afterlog.Store) -> None:
+    store.send("mail", b"x", key=b"k", headers=[("a", b"b")])
+    with store.subscribe("mail", "s") as subscription:
+        [message] = subscription.receive()
+        again = pickle.loads(pickle.dumps(message))
+        assert (Message, b"x", b"k", (("a", b"b"),), message.id) == (
+            type(again), again.value, again.key, again.headers, again.id
+        )  # fmt: skip
+        assert again == pickle.loads(pickle.dumps(again))
