@@ -281,6 +281,7 @@ class AsyncStore(Closing):
     subscribe = _opening(BlockingStore.subscribe, AsyncSubscription)
     subscriptions = awaited(BlockingStore.subscriptions)
     groups = awaited(BlockingStore.groups)
+    leased = awaited(BlockingStore.leased)
     pause = awaited(BlockingStore.pause)
     resume = awaited(BlockingStore.resume)
     delete_subscription = awaited(BlockingStore.delete_subscription)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from afterlog.subscription.answers import AckResult, ReceiptResult, RedriveResult, SubscriptionStats
     from afterlog.subscription.draining import Draining
     from afterlog.subscription.leased_message import LeasedMessage
+    from afterlog.subscription.leased_record import LeasedRecord
     from afterlog.subscription.reader_settings import ReaderOptions
     from afterlog.subscription.received import Receipts, Received
     from afterlog.subscription.redrive import DeadLetterMessage
@@ -657,6 +658,13 @@ class StoreSurface(Closable, Protocol):
 
     def groups(self, topic: str) -> list[str]:
         """The names of all consumer groups that have committed a position in a topic. Raises UnknownTopic."""
+
+    def leased(self, topic: str, subscription: str, *, limit: int = 100) -> list[LeasedRecord]:
+        """Up to `limit` records that readers of a subscription have and nobody has settled, the first to end first.
+
+        A look, whether somebody reads it or not: nothing is leased. Raises UnknownTopic, UnknownSubscription,
+        CorruptFile.
+        """
 
     def pause(self, topic: str, subscription: str | None = None) -> None:
         """Hand out nothing to a subscription, or nothing of a topic, until `resume`. What is sent is taken, as before.

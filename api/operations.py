@@ -511,6 +511,11 @@ SHOW_SUBSCRIPTION: Final = HttpOperation(
     ),
     errors=(errors.UnknownTopic, errors.UnknownSubscription),
 )  # fmt: skip
+LEASED_RECORDS: Final = HttpOperation(
+    method="GET", path=f"{_SUBSCRIPTION_PATH}/leased", scope=Scope.LOOK, summary="What its readers have",
+    parameters={"limit": _LIMIT}, answer=answer({"leased": rows_of(LEASED), "now_ms": INSTANT}),
+    errors=(*_UNKNOWN, errors.UnknownSubscription),
+)  # fmt: skip
 OPEN_SUBSCRIPTION: Final = HttpOperation(
     method="PUT", path=_SUBSCRIPTION_PATH, scope=Scope.RECEIVE, summary="Make a subscription, where it is new",
     body=Fields({"reader": READER}), answer=answer({"partitions": rows_of(COUNT), "now_ms": INSTANT}), errors=_OPENING,

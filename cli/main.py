@@ -73,7 +73,7 @@ _ELSEWHERE = {
     ),
     "relay_command": ("relay",),
     "replicate_command": ("replicate",),
-    "queue_commands": ("cancel", "dead-letters", "pending", "reschedule"),
+    "queue_commands": ("cancel", "dead-letters", "leased", "pending", "reschedule"),
     "schedule_commands": ("schedules",),
     "serve_command": ("serve", "tokens"),
     "spark_commands": ("spark",),

@@ -1,4 +1,4 @@
-"""`afterlog cancel | reschedule | pending | dead-letters`: what is scheduled, and what has failed for good.
+"""`afterlog cancel | reschedule | pending | leased | dead-letters`: what is scheduled, with a reader, failed for good.
 
 A record is named as `send` and `pending` print it: mail-0@1042, the 1043rd record of partition 0 of mail.
 """
@@ -122,6 +122,30 @@ def pending(
             for each in records
         ],
     )
+
+
+@click.command(cls=StoreCommand)
+@store_arguments
+@click.argument("topic")
+@click.argument("subscription")
+@LIMIT
+@JSON
+def leased(data: FolderOrAddress, topic: str, subscription: str, limit: int, as_json: bool) -> None:
+    """Show what readers of SUBSCRIPTION have of TOPIC, and until when; the first to end first."""
+    from afterlog.cli.output import clipped, iso, json_line, message_row, relative, table
+
+    with opened(data) as store:
+        records, now_ms = store.leased(topic, subscription, limit=limit), store.now_ms()
+    if as_json:
+        for record in records:
+            more = {"deadline_ms": record.deadline_ms, "delivery_count": record.delivery_count}
+            click.echo(json_line(message_row(record) | more))
+        return
+    rows: list[tuple[object, ...]] = []
+    for each in records:
+        until = f"{relative(each.deadline_ms, now_ms)}, {iso(each.deadline_ms)}"
+        rows.append((str(each.id), until, each.delivery_count, clipped(each.key), clipped(each.value)))
+    table(("RECORD", "LEASED UNTIL", "DELIVERY", "KEY", "VALUE"), rows)
 
 
 @click.group(name="dead-letters")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from afterlog.log.held import HeldBytes
     from afterlog.store.backup import Backup
     from afterlog.store.schedule_document import Schedule
+    from afterlog.subscription.leased_record import LeasedRecord
     from afterlog.subscription.redrive import DeadLetterMessage
     from afterlog.tier.offload import Offloaded
 
@@ -103,6 +104,19 @@ def dead_letter(row: Mapping[str, Any]) -> DeadLetterMessage:
     if origin is None:
         raise ValueError("a dead letter that says nothing of where it comes from")
     return DeadLetterMessage(message, origin)
+
+
+def leased_record(row: Mapping[str, Any]) -> LeasedRecord:
+    """What a reader has."""
+    from afterlog.api.receipt import Receipt
+    from afterlog.api.record_json import message_fields
+    from afterlog.subscription.leased_record import LeasedRecord
+
+    receipt = Receipt.parse(row["receipt"])
+    return LeasedRecord(
+        delivery_offset=receipt.delivery_offset, lease_number=receipt.lease_number,
+        deadline_ms=int(row["deadline_ms"]), **message_fields(row),
+    )  # fmt: skip
 
 
 def offloaded(row: Mapping[str, Any]) -> Offloaded:

@@ -88,6 +88,7 @@ class AsyncServedStore(Closing):
 
     subscriptions = awaited(StoreSteps.subscriptions)
     groups = awaited(StoreSteps.groups)
+    leased = awaited(StoreSteps.leased)
     pause = awaited(StoreSteps.pause)
     resume = awaited(StoreSteps.resume)
     delete_subscription = awaited(StoreSteps.delete_subscription)

@@ -96,6 +96,7 @@ class ServedStore:
 
     subscriptions = blocking(StoreSteps.subscriptions)
     groups = blocking(StoreSteps.groups)
+    leased = blocking(StoreSteps.leased)
     pause = blocking(StoreSteps.pause)
     resume = blocking(StoreSteps.resume)
     delete_subscription = blocking(StoreSteps.delete_subscription)

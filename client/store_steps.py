@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from afterlog.store.backup import Backup
     from afterlog.store.schedule_document import Schedule
     from afterlog.subscription.answers import RedriveResult
+    from afterlog.subscription.leased_record import LeasedRecord
     from afterlog.subscription.redrive import DeadLetterMessage
     from afterlog.tier.offload import Offloaded
 
@@ -391,6 +392,14 @@ class StoreSteps:
     def groups(self, topic: str) -> Steps[list[str]]:
         names: list[str] = yield asking(operations.LIST_GROUPS, _field("groups"), topic=topic)
         return names
+
+    def leased(self, topic: str, subscription: str, *, limit: int = 100) -> Steps[list[LeasedRecord]]:
+        query = {"limit": whole("limit", limit)}
+        found: list[LeasedRecord] = yield asking(
+            operations.LEASED_RECORDS, lambda row: [*map(rows.leased_record, row["leased"])], query=query, topic=topic,
+            subscription=subscription,
+        )  # fmt: skip
+        return found
 
     def pause(self, topic: str, subscription: str | None = None) -> Steps[None]:
         yield asking(operations.PAUSE, nothing, _paused(subscription), topic=topic)

@@ -53,6 +53,16 @@ async def show_subscription(served: Served, request: Request) -> Reply:
     return as_json({**told, "now_ms": served.store.now_ms()})
 
 
+async def leased_records(served: Served, request: Request) -> Reply:
+    name, limit = request.arguments["subscription"], request.arguments["limit"]
+
+    def ask() -> dict[str, Any]:
+        found = served.store.leased(request.topic, name, limit=limit)
+        return {"leased": [message_row(record) for record in found], "now_ms": served.store.now_ms()}
+
+    return as_json(await served.run(ask))
+
+
 async def open_subscription(served: Served, request: Request) -> Reply:
     """Where it is new it begins here, so that nothing which is sent from now on is missed."""
     async with served.readers.lent(request.topic, request.arguments["subscription"], request.body["reader"]) as reader:
@@ -210,6 +220,7 @@ ENDPOINTS: Final = endpoints(
     {
         operations.LIST_SUBSCRIPTIONS: list_subscriptions,
         operations.SHOW_SUBSCRIPTION: show_subscription,
+        operations.LEASED_RECORDS: leased_records,
         operations.OPEN_SUBSCRIPTION: open_subscription,
         operations.RECEIVE: receive,
         operations.ACK: ack,

@@ -44,11 +44,13 @@ from afterlog.subscription.journal import numbers
 from afterlog.subscription.open_subscriptions import OpenSubscriptions
 from afterlog.subscription.replay import replay
 from afterlog.subscription.state import Owner, SubscriptionState
+from afterlog.subscription.stats import Standings, subscription_names
 
 if TYPE_CHECKING:
     from afterlog.produce.adoption import Adoptions
     from afterlog.store.cleanup import Cleanup
     from afterlog.store.schedules import Schedules
+    from afterlog.subscription.leased_record import LeasedRecord
     from afterlog.subscription.subscription import Subscription
 
 
@@ -192,6 +194,19 @@ class Administration:
     def delete_group(self, topic: str, name: str, *, force: bool) -> None:
         """With its positions."""
         self._delete_reader(topic, name, force, self.groups, UnknownGroup)
+
+    def leased(self, topic: str, name: str, limit: int) -> list[LeasedRecord]:
+        """What readers of a subscription have, over all partitions."""
+        self._check_known(topic, name, self.subscription_names, UnknownSubscription)
+        standings = Standings()
+        standings.look(self.subscriptions)
+        found = [
+            record
+            for partition in self.topic_of(topic).partitions
+            if name in subscription_names(partition.log.context)
+            for record in standings.leased(partition, name, limit)
+        ]
+        return sorted(found, key=lambda each: (each.deadline_ms, each.partition, each.delivery_offset))[:limit]
 
     def reset_subscription(self, topic: str, name: str, position: Position, *, delay_ms: int) -> None:
         """Let it go on at a position, for all its readers; they may be open."""

@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from afterlog.store.schedule_document import Schedule
     from afterlog.store.schedules import Schedules
     from afterlog.subscription.answers import RedriveResult
+    from afterlog.subscription.leased_record import LeasedRecord
     from afterlog.subscription.partition_subscription import PartitionSubscription
     from afterlog.subscription.policy import Random
     from afterlog.subscription.redrive import DeadLetterMessage
@@ -619,6 +620,10 @@ class Store(StoreSurface):
     def groups(self, topic: str) -> list[str]:
         self._usable()
         return self._administration().groups(topic)
+
+    def leased(self, topic: str, subscription: str, *, limit: int = 100) -> list[LeasedRecord]:
+        self._usable()
+        return self._administration().leased(topic, subscription, whole("limit", limit))
 
     def pause(self, topic: str, subscription: str | None = None) -> None:
         self._usable()

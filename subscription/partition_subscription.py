@@ -90,6 +90,7 @@ from afterlog.subscription.journal import Journal
 from afterlog.subscription.journaled_state import JournaledState
 from afterlog.subscription.key_order import KeyOrder, key_hashes, queued_between
 from afterlog.subscription.lease_number import failures
+from afterlog.subscription.leased_record import LeasedRecord, leased_records
 from afterlog.subscription.policy import RetryPolicy, check_span
 from afterlog.subscription.redeliveries import UNKNOWN
 from afterlog.subscription.replay import Replayed
@@ -644,6 +645,12 @@ class PartitionSubscription:
             high_watermark = self._unread.high_watermark(reading)
             state = self._state.behind_retention(reading.log_start)
             return standing(state, self.partition, reading, high_watermark, self._unread.upto(reading))
+
+    def leased(self, limit: int) -> list[LeasedRecord]:
+        """Up to so many records that readers have, the first to end first. Raises CorruptFile, StoreClosed."""
+        with self._lock:
+            self._look()
+            return leased_records(self.partition, self._state, self._timers.ends(), self.partition.look(), limit)
 
     def rest_ms(self) -> int:
         """Until when `receive` will find nothing but for what comes; not later than now where there is something."""

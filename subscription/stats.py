@@ -27,6 +27,7 @@ from afterlog.index.entries import Key
 from afterlog.log.context import LogContext
 from afterlog.subscription.answers import PartitionStats
 from afterlog.subscription.journal import numbers
+from afterlog.subscription.leased_record import LeasedRecord, leased_records
 from afterlog.subscription.replay import replay
 from afterlog.subscription.state import Owner, SubscriptionState
 
@@ -41,6 +42,7 @@ class OpenSubscription(Protocol):
     @property
     def partition(self) -> Partition: ...
     def stats(self) -> PartitionStats: ...
+    def leased(self, limit: int) -> list[LeasedRecord]: ...
 
 
 class Standings:
@@ -82,6 +84,21 @@ class Standings:
 
     def closed(self, partition: Partition, name: str) -> PartitionStats:
         """How one stands that nobody reads, by the times of the topic, without its own delay. Raises CorruptFile."""
+        reading, state = partition.look(), self._at_rest(partition, name)
+        state = state.behind_retention(reading.log_start)
+        return standing(state, partition, reading, reading.high_watermark, reading.upto)
+
+    def leased(self, partition: Partition, name: str, limit: int) -> list[LeasedRecord]:
+        """Up to so many records that readers have of one, open or not, the first to end first. Raises CorruptFile,
+        StoreClosed."""
+        for each in self._opened.get((partition.topic, partition.number), ()):
+            if each.name == name:
+                return each.leased(limit)
+        state = self._at_rest(partition, name)
+        return leased_records(partition, state, state.held.items(), partition.look(), limit)
+
+    def _at_rest(self, partition: Partition, name: str) -> SubscriptionState:
+        """As the journal of one has it that nobody reads."""
         context = partition.log.context
         files, folder = context.files, subscription_folder(context.folder, name)
         number = numbers(files, folder)[-1]
@@ -91,9 +108,7 @@ class Standings:
             if replayed is None:
                 raise CorruptFile("its journals went while they were read", path=folder)
             known = self._states[folder] = number, stamp, replayed.state
-        reading = partition.look()
-        state = known[2].behind_retention(reading.log_start)
-        return standing(state, partition, reading, reading.high_watermark, reading.upto)
+        return known[2]
 
 
 def subscription_names(context: LogContext) -> list[str]:

@@ -157,6 +157,10 @@ class Timers:
         retries = (self._retries.next_due(), self._scattered.next_due()) if self._state.retrying_count else ()
         return min([*ends, *(ms for ms in retries if ms is not None)], default=None)
 
+    def ends(self) -> list[tuple[int, BitMap64]]:
+        """When leases end: (deadline, offsets), of what is settled, too. To be read, and changed by nobody."""
+        return [*self._leases.items()]
+
     def next_end_ms(self) -> int:
         """When the next lease ends; INT64_MAX where there is none."""
         first = self._leases.first(self._state.leased_among)

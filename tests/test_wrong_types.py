@@ -70,6 +70,7 @@ STORE: dict[str, dict[str, Any]] = {
     "reset_subscription": {"topic": "t", "name": "there", "position": 0},
     "reset_group": {"topic": "t", "group": "there", "position": 0},
     "pause": {"topic": "t", "subscription": "there"},
+    "leased": {"topic": "t", "subscription": "there"},
     "resume": {"topic": "t", "subscription": "there"},
     "send": {"topic": "t", "value": b"v", "key": b"k", "headers": [("h", b"v")], "delay": None, "deliver_after": None},
     "send_many": {"topic": "t", "values": [b"v", b"w"], "keys": [b"k", b"k"], "headers": [("h", b"v")], "delay": None},

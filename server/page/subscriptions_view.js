@@ -1,12 +1,16 @@
 // Who reads a topic: subscriptions with what each has to do, and consumer groups with their lag.
 
 import { get, post, topicPath } from "./api.js";
+import { inline } from "./bytes.js";
 import { announce, button, element, say } from "./dom.js";
-import { count } from "./format.js";
+import { count, instant, until } from "./format.js";
+import { openRecord } from "./record_dialog.js";
 import { may } from "./session.js";
 import { Table } from "./table.js";
 
-const GROUPS_SHOWN = 50; // each is asked for by itself
+const GROUPS_SHOWN = 50; // each is asked for by itself, as are
+const READ_SHOWN = 10; // subscriptions of which something is leased, and of each
+const LEASED_SHOWN = 50;
 const COUNTS = [
   ["due", "Due"],
   ["leased", "Leased"],
@@ -45,6 +49,18 @@ export class SubscriptionsView {
         { title: "Lag", numeric: true, cell: (row) => count(row.lag) },
       ],
     });
+    this.leased = new Table({
+      caption: "With readers",
+      empty: "No reader has anything.",
+      key: (row) => `${row.subscription} ${row.id}`,
+      columns: [
+        { title: "Record", head: true, cell: (row) => button(row.id, () => openRecord(topic, row.id, refresh), { class: "link" }) },
+        { title: "Subscription", cell: (row) => row.subscription },
+        { title: "Leased until", cell: (row) => instant(row.deadline_ms, until(row.deadline_ms, row.now_ms)) },
+        { title: "Delivery", numeric: true, cell: (row) => count(row.delivery_count) },
+        { title: "Key", cell: (row) => inline(row.key) },
+      ],
+    });
     const meaning = "Lag is what is due and not acked. Removed: retention took it before it was acked.";
     this.whole = element("div", { class: "tools" });
     this.told = element("p", { class: "quiet", role: "status" });
@@ -52,7 +68,7 @@ export class SubscriptionsView {
     this.node = element(
       "div", {},
       element("h2", {}, "Subscriptions"), this.whole, this.told, this.subscriptions.node, element("p", { class: "help" }, meaning),
-      element("h2", {}, "Consumer groups"), this.groups.node, this.more,
+      element("h2", {}, "With readers"), this.leased.node, element("h2", {}, "Consumer groups"), this.groups.node, this.more,
     );
   }
 
@@ -63,7 +79,10 @@ export class SubscriptionsView {
       get(topicPath(this.topic), {}, signal),
     ]);
     this.whole.replaceChildren(this.#switch(paused, null));
-    this.subscriptions.show(summed(stats.subscriptions));
+    const shown = summed(stats.subscriptions);
+    this.subscriptions.show(shown);
+    const read = shown.filter((row) => row.leased).slice(0, READ_SHOWN);
+    this.leased.show((await Promise.all(read.map(({ name }) => this.#leased(name, signal)))).flat());
     this.groups.show(await Promise.all(groups.slice(0, GROUPS_SHOWN).map((name) => this.#group(name, signal))));
     this.more.hidden = groups.length <= GROUPS_SHOWN;
   }
@@ -99,6 +118,12 @@ export class SubscriptionsView {
       say(this.told, `${error.title} ${error.message}`);
     }
     this.refresh();
+  }
+
+  async #leased(subscription, signal) {
+    const path = topicPath(this.topic, "subscriptions", encodeURIComponent(subscription), "leased");
+    const { leased, now_ms } = await get(path, { limit: LEASED_SHOWN }, signal);
+    return leased.map((row) => ({ ...row, subscription, now_ms }));
   }
 
   async #group(name, signal) {

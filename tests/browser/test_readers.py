@@ -20,6 +20,9 @@ def test_subscriptions_and_groups(browser: Browser, site: Site) -> None:
         for title, number in (("Lag", "4"), ("Leased", "2"), ("Acked", "1"), ("Due", "2"), ("Pending", "400")):
             expect(row.locator(f"[data-title={title}]")).to_have_text(number)
         expect(page.get_by_role("row", name="audit").locator("[data-title=Lag]")).to_have_text("3")
+        held = page.locator("table", has=page.get_by_text("With readers")).locator("tbody tr")
+        expect(held).to_have_count(2)
+        expect(held.first.locator("[data-title='Leased until']")).to_contain_text("in 2")
 
 
 def test_partitions_segments_and_what_holds_the_disk(browser: Browser, site: Site) -> None:

@@ -192,6 +192,20 @@ class TestSubscription:
         assert ("mail", 0) == (row["topic"], row["partition"])
 
 
+def test_leased(data: Path) -> None:
+    run("create", data, "post")
+    with afterlog.open(data) as store:
+        store.send("post", b"first", key=b"k")
+        with store.subscribe("post", "s", durable_leases=True) as subscription:
+            [message] = subscription.receive()
+    [row] = rows(run("leased", data, "post", "s", "--json"))
+    assert ("first", "k", message.deadline_ms) == (row["value"], row["key"], row["deadline_ms"])
+    heading, first = run("leased", data, "post", "s").stdout.splitlines()
+    assert ["RECORD", "LEASED", "UNTIL", "DELIVERY", "KEY", "VALUE"] == heading.split()
+    assert ["post-0@0", "1", "k", "first"] == [first.split()[0], *first.split()[-3:]]
+    run("leased", data, "post", "nobody", code=3)
+
+
 class TestDeadLetters:
     def test_list(self, dead: Path) -> None:
         for _ in range(2):

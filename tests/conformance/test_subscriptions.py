@@ -552,6 +552,29 @@ class TestTheWhole:
             with pytest.raises(UnknownSubscription):
                 call()
 
+    def test_what_readers_have(self, setting: Setting) -> None:
+        store = setting.store
+        send(setting, b"0", b"1", b"2", key=b"k")
+        with subscribe(setting) as subscription, subscribe(setting, "other"):
+            assert [] == store.leased("mail", "s")
+            first, second = subscription.receive(2)
+            subscription.nack(first, delay=0)
+            [again] = subscription.receive(1)
+            subscription.extend(second, lease_ms=LEASE_MS * 3)
+            found = store.leased("mail", "s")
+            assert [again.id, second.id] == [each.id for each in found]
+            assert [again.deadline_ms, True] == [found[0].deadline_ms, found[1].deadline_ms > again.deadline_ms]
+            assert [(b"0", b"k", 1, 2), (b"1", b"k", 0, 1)] == [
+                (each.value, each.key, each.redelivery_count, each.delivery_count) for each in found
+            ]
+            assert [again.id] == [each.id for each in store.leased("mail", "s", limit=1)]
+            kept = Receipts.of_columns([0], [found[0].delivery_offset], [found[0].lease_number])
+            assert 1 == subscription.release(kept).done, "an operator takes it back"
+            subscription.ack(second)
+            assert [] == store.leased("mail", "s") == store.leased("mail", "other")
+        with pytest.raises(UnknownSubscription):
+            store.leased("mail", "nobody")
+
     def test_it_is_paused(self, setting: Setting) -> None:
         """By itself, and with its topic; what is sent is taken, and what is leased is settled."""
         store = setting.store

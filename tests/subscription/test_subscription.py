@@ -708,3 +708,25 @@ class TestPaused:
         setting.store.resume("mail", "sender")
         assert receiver.agenda.due()
         assert 14 == len(sub.receive())
+
+
+def test_what_is_leased_where_nobody_reads(setting: Setting) -> None:
+    """What outlives its reader, by the journal; nothing once its time is over, nor what the reader gave back."""
+    store, clock = setting.store, setting.clock
+    for _ in range(3):
+        setting.send(b"x")
+    with setting.subscribe(durable_leases=True) as sub:
+        [first, *_] = sub.receive(2)
+        assert [first.deadline_ms] * 2 == [each.deadline_ms for each in store.leased("mail", "sender")]
+        sub.ack(first)
+    [left] = store.leased("mail", "sender")
+    assert (1, 0, 1, first.deadline_ms) == (
+        left.delivery_offset, left.redelivery_count, left.delivery_count, left.deadline_ms
+    )  # fmt: skip
+    clock.advance(left.deadline_ms - clock.now_ms() - 1)
+    assert [left] == store.leased("mail", "sender")
+    clock.advance(1)
+    assert [] == store.leased("mail", "sender")
+    with setting.subscribe() as sub:
+        sub.receive()
+    assert [] == store.leased("mail", "sender")
