@@ -33,6 +33,10 @@ export function post(path, body) {
   return ask("POST", path, JSON.stringify(body), undefined);
 }
 
+export function remove(path) {
+  return ask("DELETE", path, undefined, undefined);
+}
+
 export function topicPath(topic, ...rest) {
   return ["v1/topics", encodeURIComponent(topic), ...rest].join("/");
 }

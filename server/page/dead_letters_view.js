@@ -21,13 +21,12 @@ export class DeadLettersView {
       key: (row) => row.message.id,
       columns: [
         { title: "Id", head: true, cell: ({ message }) => button(message.id, () => openRecord(topic, message.id, refresh), { class: "link" }) },
-        { title: "Came from", cell: ({ origin }) => origin?.record ?? "–" },
-        { title: "Subscription", cell: ({ origin }) => origin?.subscription ?? "–" },
+        { title: "Came from", cell: ({ origin }) => element("span", {}, origin?.record ?? "–", element("small", {}, ` by ${origin?.subscription ?? "–"}`)) },
         { title: "Failures", numeric: true, cell: ({ origin }) => count(origin?.redelivery_count) },
-        { title: "Reason", cell: ({ origin }) => element("span", { class: "preview" }, origin?.reason ?? "–") },
+        { title: "Reason", cell: ({ origin }) => short(origin?.reason ?? "–") },
         { title: "Since", cell: ({ message }) => instant(message.broker_timestamp) },
         { title: "Key", cell: ({ message }) => inline(message.key) },
-        { title: "Value", cell: ({ message }) => inline(message.value) },
+        { title: "Value", cell: ({ message }) => short(inline(message.value)) },
         { title: "This one", cell: (letter) => this.#acts(letter) },
       ],
     });
@@ -127,6 +126,11 @@ export class DeadLettersView {
     await this.#post("redrive", { ...this.#which(), ...(given.limit === null ? {} : given) }, ({ redriven }) =>
       `${count(redriven)} ${redriven === 1 ? "record was" : "records were"} sent back.`);
   }
+}
+
+// One line, and all of it where the pointer rests.
+function short(text) {
+  return element("span", { class: "preview short", title: text }, text);
 }
 
 // The reasons of those that are shown, the most frequent first.

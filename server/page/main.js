@@ -6,6 +6,7 @@ import { announce, element, say } from "./dom.js";
 import { span } from "./format.js";
 import { Poller } from "./polling.js";
 import { route } from "./route.js";
+import { SchedulesView } from "./schedules_view.js";
 import { learn } from "./session.js";
 import { TopicView } from "./topic_view.js";
 import { TopicsView } from "./topics_view.js";
@@ -20,7 +21,7 @@ let refused = null; // the token that was: it is asked for once, and then by the
 function show({ focus = true } = {}) {
   poller?.stop();
   const here = route();
-  const View = here.parts[0] === "topics" && here.parts[1] ? TopicView : TopicsView;
+  const View = here.parts[0] === "schedules" ? SchedulesView : here.parts[0] === "topics" && here.parts[1] ? TopicView : TopicsView;
   const view = new View({ route: here, refresh: () => poller.now() });
   document.title = `${view.title} · afterlog`;
   main.replaceChildren(view.node);

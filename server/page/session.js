@@ -9,9 +9,9 @@ export async function learn() {
   return store;
 }
 
-// Whether the token has a scope for a topic. Where the server does not say, it is tried, and the server decides.
-export function may(scope, topic) {
+// Whether the token has a scope for a topic, or for some. Where the server does not say, it is tried, and the server decides.
+export function may(scope, topic = null) {
   const grants = store?.scopes;
   if (!grants) return true;
-  return (grants[scope] ?? []).some((prefix) => topic.startsWith(prefix));
+  return (grants[scope] ?? []).some((prefix) => topic === null || topic.startsWith(prefix));
 }

@@ -9,6 +9,7 @@ import { RecordsView } from "./records_view.js";
 import { topicLink } from "./route.js";
 import { ScheduleView } from "./schedule_view.js";
 import { SubscriptionsView } from "./subscriptions_view.js";
+import { TopicActs } from "./topic_acts.js";
 
 const PARTS = {
   "": ["Schedule", ScheduleView],
@@ -25,12 +26,14 @@ export class TopicView {
     this.part = part in PARTS ? part : "";
     this.title = `${topic}, ${PARTS[this.part][0].toLowerCase()}`;
     this.figures = new Figures(topic);
+    this.acts = new TopicActs(topic, refresh);
     this.below = new PARTS[this.part][1]({ topic, parameters: route.parameters, refresh });
     this.node = element(
       "div", {},
       element("nav", { class: "crumbs", "aria-label": "Where you are" }, element("a", { href: "#/" }, "Topics"), " / "),
       element("h1", {}, topic),
       this.figures.node,
+      this.acts.node,
       this.#parts(),
       element("section", { class: "part", "aria-label": PARTS[this.part][0] }, this.below.node),
     );
@@ -45,6 +48,7 @@ export class TopicView {
   }
 
   async load(signal) {
+    this.acts.update();
     await Promise.all([this.#loadFigures(signal), this.below.load(signal)]);
   }
 

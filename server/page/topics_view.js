@@ -1,10 +1,12 @@
 // All topics: the figures of the whole store, and a list that is filtered, ordered and cut into pages by the server.
 
-import { get } from "./api.js";
-import { button, element, field, say } from "./dom.js";
+import { get, post } from "./api.js";
+import { ask } from "./dialogs.js";
+import { announce, button, element, field, say } from "./dom.js";
 import { Figures } from "./figures.js";
 import { amount, count, instant, until } from "./format.js";
 import { topicLink, urlOf } from "./route.js";
+import { may } from "./session.js";
 import { Table } from "./table.js";
 
 const PAGE_ROWS = 50;
@@ -29,7 +31,7 @@ export class TopicsView {
       sorted: (name) => this.#sort(name),
       columns: this.#columns(),
     });
-    this.node = element("div", {}, element("h1", {}, "Topics"), this.figures.node, this.#search(), this.table.node, this.#pages());
+    this.node = element("div", {}, element("h1", {}, "Topics"), this.figures.node, this.#search(), this.#tools(), this.table.node, this.#pages());
   }
 
   #columns() {
@@ -74,6 +76,35 @@ export class TopicsView {
     return form;
   }
 
+  #tools() {
+    this.make = button("New topic…", () => this.#make());
+    this.told = element("p", { class: "quiet", role: "status" });
+    return element("div", { class: "tools" }, this.make, this.told);
+  }
+
+  async #make() {
+    const name = element("input", { type: "text", autocomplete: "off", spellcheck: "false", required: true });
+    const partitions = element("input", { type: "number", min: "1", value: "1" });
+    const fifo = element("input", { type: "checkbox" });
+    const given = await ask({
+      title: "New topic",
+      text: "Its other settings can be given from a program or a shell, now or later.",
+      action: "Make it",
+      fields: [field("Name", name), field("Partitions", partitions), field("Without delays: a FIFO log", fifo)],
+      read: () => ({ names: [name.value.trim()], partitions: Number(partitions.value), delayed: !fifo.checked }),
+    });
+    if (!given) return;
+    try {
+      await post("v1/topics", given);
+      const told = `${given.names[0]} is there.`;
+      announce(told);
+      say(this.told, told);
+    } catch (error) {
+      say(this.told, `${error.title} ${error.message}`);
+    }
+    this.refresh();
+  }
+
   #pages() {
     this.before = button("Previous page", () => this.#change({ offset: Math.max(0, this.asked.offset - PAGE_ROWS) }));
     this.after = button("Next page", () => this.#change({ offset: this.asked.offset + PAGE_ROWS }));
@@ -96,6 +127,7 @@ export class TopicsView {
     const { descending, ...asked } = this.asked;
     const answer = await get("v1/overview", { ...asked, descending: descending ? "true" : "", limit: PAGE_ROWS }, signal);
     this.nowMs = answer.now_ms;
+    this.make.disabled = !may("manage");
     this.figures.show(answer.totals, answer.now_ms, answer.lateness_edges_ms);
     this.table.showOrder(this.asked.sort, this.asked.descending);
     this.table.show(answer.topics);

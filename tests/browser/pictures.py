@@ -22,6 +22,7 @@ RECORDS = 60_000
 PICTURES = (
     ("page-topics", "/", {"viewport": DESK, "color_scheme": "light"}),
     ("page-schedule", "/topics/mail", {"viewport": DESK, "color_scheme": "dark"}),
+    ("page-dead-letters", "/topics/mail.dead/dead-letters", {"viewport": DESK, "color_scheme": "light"}),
     ("page-phone", "/topics/mail", {"viewport": PHONE, "color_scheme": "light"}),
 )
 WORKED_FOR_MS = 20_000

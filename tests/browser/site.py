@@ -27,7 +27,7 @@ HOUR_MS = 3_600_000
 PATIENCE_MS = 30_000
 
 PARTS = ("/", "/topics/mail", *(f"/topics/mail/{part}" for part in ("records", "subscriptions", "partitions")))
-EVERYWHERE = (*PARTS, "/topics/mail.dead/dead-letters")
+EVERYWHERE = (*PARTS, "/topics/mail.dead/dead-letters", "/schedules")
 BUTTON = "button"
 
 _WATCH = "addEventListener('securitypolicyviolation', event => console.error('refused: ' + event.violatedDirective))"
@@ -117,5 +117,5 @@ def opened(watching: Watched, site: Site, fragment: str) -> Page:
 
 
 def wait_for_another_look(page: Page) -> None:
-    with page.expect_response(lambda response: "/v1/overview" in response.url):
+    with page.expect_response(lambda response: re.search("/v1/(overview|schedules)", response.url) is not None):
         pass

@@ -133,6 +133,6 @@ def test_what_is_not_there(browser: Browser, site: Site) -> None:
         page = opened(watching, site, "/topics/mail/records")
         page.get_by_label("Id").fill("mail-0@99999")
         page.get_by_role("button", name="Open").click()
-        expect(page.locator(".done")).to_contain_text("no record of offset 99999")
+        expect(page.locator(".done")).to_contain_text("mail-0@99999 is not in the log")
         page.goto(site.at("/topics/nobody"))
         expect(page.locator("#connection")).to_contain_text("UnknownTopic")
