@@ -20,8 +20,8 @@ NAMES: Final = (
     INDEX, "icon.svg", "style.css", "theme.js",
     "api.js", "bytes.js", "dead_letters_view.js", "dialogs.js", "dom.js", "figures.js", "format.js", "histogram.js",
     "main.js", "partitions_view.js", "polling.js", "rates.js", "record_dialog.js", "records_view.js", "route.js",
-    "schedule_view.js", "schedules_view.js", "session.js", "subscriptions_view.js", "table.js", "tiles.js", "time_axis.js",
-    "topic_acts.js", "topic_view.js", "topics_view.js",
+    "schedule_view.js", "schedules_view.js", "session.js", "subscriptions_view.js", "table.js", "tiles.js",
+    "time_axis.js", "topic_acts.js", "topic_view.js", "topics_view.js",
 )  # fmt: skip
 """Listed, not found: what else lies there is not served."""
 POLICY: Final = (
