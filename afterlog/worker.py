@@ -18,8 +18,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
+import json
 import logging
 import signal
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
@@ -27,9 +30,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, Unpack, cast
 
+from afterlog.api.record_json import message_of, message_row
 from afterlog.base.arguments import flag, seconds, spelled_out, whole
+from afterlog.base.call_process import CallProcess
 from afterlog.base.errors import InvalidArgument, WrongType
-from afterlog.base.limited_calls import CallProcess, TimeLimits
 from afterlog.base.locks import Switch, Thread
 from afterlog.subscription.draining import Drainable, Draining
 from afterlog.subscription.reader_settings import ReaderOptions, ReaderSettings
@@ -45,6 +49,8 @@ NAME = "worker"
 CANCELLING_S = 1.0
 """What coroutines have, and then their messages, once they are cancelled; what blocks its event loop is left behind."""
 
+_OWN = threading.local()
+"""Of the thread of a handler: until when it has time."""
 LOOK_S = 0.5
 """Python runs a signal's handler in the main thread alone, which sleeps on where the signal came just before it fell
 asleep, or to another thread: so it sleeps no longer than this."""
@@ -92,7 +98,6 @@ class Worker:
         self._readers: list[DrainableReader] = []
         self._has_run = False
         self._stopping = Switch()
-        self._limits = TimeLimits(lambda: store.clock.monotonic_s())
         self._processes: list[CallProcess] = []
         self._error: BaseException | None = None
 
@@ -115,11 +120,11 @@ class Worker:
         error: the worker goes on. concurrency: how many messages it has at a time, in this worker; those of one
         subscription are spread over all workers that have it. options: as `Store.subscribe` has them.
 
-        timeout: so many seconds a message has, `max_lease_ms` at most; then it failed, with TimeoutError. A coroutine
-        is cancelled. In a thread an exception strikes at the next instruction of Python: what waits in C, or for the
-        network, goes on until it comes back. processes: each message is handled in a process, of which there are
-        `concurrency`: for what needs the CPU, or must be killed when its time is up. The function is imported there by
-        its name, and gets a `Message` without a lease: it returns, or raises.
+        timeout: so many seconds a message has, `max_lease_ms` at most; then it failed. A coroutine is cancelled, with
+        TimeoutError. A thread cannot be: the lease of its message ends then, so that another has it, and the function
+        can ask for its `time_left`. processes: each message is handled in a process, of which there are `concurrency`:
+        for what needs the CPU, or is to be killed when its time is up. The function is imported there by its name, and
+        gets a `Message` without a lease: it returns, or raises.
 
         Raises InvalidArgument where the subscription has a handler already, or the worker has begun to run.
         """
@@ -131,6 +136,9 @@ class Worker:
                 f"another has the message; not {timeout_s:g}"
             )
         in_processes = flag("processes", processes)
+        if timeout_s is not None:  # nothing keeps the message beyond that
+            limit_ms = max(int(timeout_s * 1_000), 1)
+            options = {**options, "max_lease_ms": limit_ms, "lease_ms": min(settings.lease_ms, limit_ms)}
 
         def registered(call: Handle) -> Handle:
             if not callable(call):
@@ -173,7 +181,9 @@ class Worker:
         if self._has_run:
             raise InvalidArgument("this worker has run: make another one")
         in_processes = [each for each in self.handlers if each.processes]
-        self._processes = [CallProcess(each.call) for each in in_processes for _ in range(each.concurrency)]
+        self._processes = [
+            CallProcess(_handle_there, *_name_of(each.call)) for each in in_processes for _ in range(each.concurrency)
+        ]
         self._has_run = True
         with contextlib.ExitStack() as stack:
             stack.callback(self._end_processes)
@@ -263,13 +273,11 @@ class Worker:
         """In a process, here, or in the loop. Cancelled by the end of the worker, its message goes back."""
         try:
             if process is not None:
-                process.run(message, handler.timeout_s)
+                process.run(json.dumps(message_row(message)).encode(), handler.timeout_s)
                 return
-            limit_s = handler.timeout_s
-            if limit_s is None or asyncio.iscoroutinefunction(handler.call):
-                made = handler.call(message)
-            else:
-                made = self._limits.call(lambda: handler.call(message), limit_s)
+            clock, limit_s = self.store.clock, handler.timeout_s
+            _OWN.end_s = None if limit_s is None else (clock, clock.monotonic_s() + limit_s)
+            made = handler.call(message)
             if asyncio.iscoroutine(made):
                 loop.run(made, limit_s)
         except CancelledError:
@@ -292,6 +300,42 @@ class Worker:
         """What `run` raises: the first."""
         if self._error is None:
             self._error = error
+
+
+def time_left() -> float | None:
+    """The seconds that the handler of this thread has left, less than 0 once they are over; None without a limit.
+
+    A coroutine is cancelled when they are over, and need not ask.
+    """
+    end_s = getattr(_OWN, "end_s", None)
+    if end_s is None:
+        return None
+    clock, at_s = end_s
+    left: float = at_s - clock.monotonic_s()
+    return left
+
+
+def _name_of(call: Callable[..., object]) -> tuple[str, str]:
+    """By which another process finds it. Raises InvalidArgument where it would not."""
+    module, name = getattr(call, "__module__", None) or "", getattr(call, "__qualname__", "")
+    found: object = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is not call:
+        raise InvalidArgument(
+            f"{call!r} cannot run in a process of its own, which imports it by its name: make it a function of a module"
+        )
+    return module, name
+
+
+def _handle_there(data: bytes, module: str, name: str) -> None:
+    """In a process: handle a message."""
+    call: Any = importlib.import_module(module)
+    for part in name.split("."):
+        call = getattr(call, part)
+    made = call(message_of(json.loads(data)))
+    if asyncio.iscoroutine(made):
+        asyncio.run(made)
 
 
 class HandlerExited(Exception):

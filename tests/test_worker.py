@@ -506,27 +506,40 @@ class TestTimeLimits:
         assert expected == self.run_until(store, worker, 2)
         assert [b"slow"] == cancelled
 
-    def test_a_thread_is_struck(self, store: afterlog.Store) -> None:
-        worker, handled = Worker(store), list[bytes | None]()
+    def test_a_thread_is_told_and_its_message_goes_to_another(self, store: afterlog.Store) -> None:
+        worker, left, going_on = Worker(store), list[float | None](), threading.Event()
 
-        @worker.handle("mail", timeout=0.05, retry=RetryPolicy(attempts=1), dead_letter="mail.dead")
+        @worker.handle("mail", timeout=5)
         def handle(message: LeasedMessage) -> None:
-            while message.value == b"spin":
-                with contextlib.suppress(Exception):
-                    sum(range(100))
-            handled.append(message.value)
+            left.append(afterlog.worker.time_left())
+            if message.value == b"slow" and len(left) == 1:
+                going_on.wait(PATIENCE_S)
 
-        store.send_many("mail", [b"spin", b"quick"])
+        @worker.handle("mail", "other")
+        def without(message: LeasedMessage) -> None:
+            left.append(afterlog.worker.time_left())
+
+        store.send("mail", b"slow")
         with Running(worker):
-            eventually(lambda: [b"quick"] == handled)
-        assert {b"spin": "TimeoutError: it had 0.05 s"} == dead(store)
-        assert 1 == standing(store)["acked"]
+            eventually(lambda: len(left) == 2)
+            assert sorted(each is None for each in left) == [False, True]
+            assert isinstance(store.clock, ManualClock)
+            store.clock.advance(5_200)
+            with store.subscribe("mail", "worker") as another:
+                [message] = another.receive()
+                assert 1 == message.redelivery_count
+                another.ack(message)
+            going_on.set()
+        assert 0 < min(each for each in left if each is not None) <= 5
+        assert afterlog.worker.time_left() is None
 
     def test_a_process_is_killed(self, store: afterlog.Store, tmp_path: Path) -> None:
         worker, told = Worker(store), tmp_path / "told"
         once = RetryPolicy(attempts=1)
-        worker.handle("mail", processes=True, timeout=2, retry=once, dead_letter="mail.dead")(worker_calls.handle)
-        store.send_many("mail", [f"write {told}".encode(), b"raise", b"spin", f"write {told}".encode(), b"die"])
+        limited = worker.handle("mail", processes=True, timeout=2, retry=once, dead_letter="mail.dead")
+        limited(worker_calls.Handlers.handle)
+        told_again = [f"write {told}".encode(), b"raise", b"spin", f"write {told}".encode(), b"die"]
+        store.send_many("mail", told_again, headers=[("name", b"\xff")])
         assert {
             b"raise": "LookupError: no such address",
             b"spin": "TimeoutError: it had 2 s",
@@ -540,14 +553,14 @@ class TestTimeLimits:
     def test_coroutines_in_processes(self, store: afterlog.Store, tmp_path: Path) -> None:
         worker, told = Worker(store), tmp_path / "told"
         worker.handle("mail", processes=True)(worker_calls.awaited)
-        store.send("mail", f"write {told}".encode())
+        store.send("mail", f"write {told}".encode(), headers=[("name", b"\xff")])
         with Running(worker):
             eventually(told.exists)
 
     def test_the_end_kills_what_is_left_and_its_message_goes_back(self, store: afterlog.Store, tmp_path: Path) -> None:
         worker, begun = Worker(store), tmp_path / "begun"
-        worker.handle("mail", processes=True)(worker_calls.handle)
-        store.send("mail", f"sleep {begun}".encode())
+        worker.handle("mail", processes=True)(worker_calls.Handlers.handle)
+        store.send("mail", f"sleep {begun}".encode(), headers=[("name", b"\xff")])
         with Running(worker, timeout=0) as running:
             eventually(begun.exists)
             worker.stop()
@@ -560,7 +573,7 @@ class TestTimeLimits:
             with pytest.raises(InvalidArgument, match="max_lease_ms"):
                 worker.handle("mail", timeout=wrong)
         worker.handle("mail", processes=True)(lambda _: None)
-        with pytest.raises(InvalidArgument, match="imported by its name"):
+        with pytest.raises(InvalidArgument, match="imports it by its name"):
             worker.run()
 
 

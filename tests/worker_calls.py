@@ -17,10 +17,10 @@ class Unspeakable(Exception):
         super().__init__(f"{one} and {other}")
 
 
-def handle(message: Message) -> None:
-    """Do as the value says; where it is a path, write there which process it is, and for how many times."""
-    assert type(message) is Message
-    match (message.value or b"").decode().split(" ", 1):
+def serve(data: bytes, *names: str) -> None:
+    """Do as the bytes say; where they name a path, write there which process it is, each time."""
+    assert not names or names == ("one", "other")
+    match data.decode().split(" ", 1):
         case ["raise"]:
             raise LookupError("no such address")
         case ["unspeakable"]:
@@ -40,7 +40,18 @@ def handle(message: Message) -> None:
                 file.write(f"{os.getpid()}\n")
 
 
+class Handlers:
+    """Of which one is a name within a name."""
+
+    @staticmethod
+    def handle(message: Message) -> None:
+        """As the value says."""
+        assert type(message) is Message
+        assert message.headers == (("name", b"\xff"),)
+        serve(message.value or b"")
+
+
 async def awaited(message: Message) -> None:
     """The same, in a loop of its own."""
     await asyncio.sleep(0)
-    handle(message)
+    Handlers.handle(message)

@@ -42,7 +42,7 @@ def test_a_setting_of_another_type() -> None:
 
 
 def test_what_can_be_asked_for_is_what_there_is() -> None:
-    own = {"partitions", "delayed", "foreign", "topic_id"}
+    own = {"partitions", "delayed", "foreign", "topic_id", "paused"}
     assert {field.name for field in fields(TopicSettings)} - own == set(TopicChanges.__annotations__)
     assert TopicSettings() == asked_settings(1, True, {})
     with pytest.raises(WrongType, match="foreign"):
