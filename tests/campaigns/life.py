@@ -354,6 +354,46 @@ class Life:
         [message] = self.subscription.receive(1)
         self.ack(message)
 
+    def in_turn(self) -> None:
+        """Of each key one at a time, one of which comes back."""
+        self.store.create_topic("turns")
+        keys = [b"a", b"a", b"b", b"a", b"b"]
+        self.store.send_many("turns", [b"0", b"1", b"2", b"3", b"4"], keys=keys)
+        with self.store.subscribe("turns", "s", ordered_by="key", lease_ms=1_000) as turns:
+            first, other = turns.receive(9)
+            turns.nack(first, delay=0)
+            turns.ack(other)
+            turns.ack(turns.receive(1)[0])
+            turns.receive(9)
+
+    def verify_turns(self) -> None:
+        """What is left comes in its turn, and to its end; also where nothing was read, or it is not ordered yet."""
+        if "turns" not in [topic.name for topic in self.store.topics()]:
+            return
+        log = self.store.topic("turns").log(0)
+        with self.store.subscribe("turns", "s", ordered_by="key", lease_ms=1_000) as turns:
+            seen: dict[bytes | None, list[bytes | None]] = {b"a": [], b"b": []}
+            for _ in range(2 * log.written + 2):
+                messages = turns.receive(9)
+                keys = [message.key for message in messages]
+                assert len(keys) == len({*keys}), "two of a key at a time"
+                for message in messages:
+                    seen[message.key].append(message.value)
+                turns.ack_many(messages)
+            self.store.check()
+            stats = turns.stats()
+        for key, left in ((b"a", [b"0", b"1", b"3"]), (b"b", [b"2", b"4"])):
+            assert seen[key] == left[len(left) - len(seen[key]) :] or log.written < 5, "out of its turn, or lost"
+        assert 0 == stats.due + stats.leased + stats.retrying
+
+    def pause(self) -> None:
+        """A subscription, and a topic; then both go on."""
+        self.store.pause("t", "s")
+        assert not self.subscription.receive(3)
+        self.store.pause("rest")
+        self.store.resume("t", "s")
+        self.store.resume("rest")
+
     def hold(self) -> None:
         """Leases that outlive the process, extended, and settled by their receipts."""
         elsewhere = self.store.subscribe("t", "s", retry=RETRY, lease_ms=1_000, dead_letter="dead", durable_leases=True)
@@ -545,10 +585,13 @@ class Life:
     def verify(self) -> None:
         """All is there that was acknowledged, and nothing that nobody asked for, or twice."""
         self.store.check()
+        for names in (("t", "s"), ("t",), ("rest",)):
+            self.store.resume(*names)
         self.verify_keys()
         self.verify_numbered()
         self.verify_copied()
         self.clock.advance(10_000_000)
+        self.verify_turns()
         there = {topic.name for topic in self.store.topics()}
         held = {name: self.values(name) if name in there else {} for name in TOPICS}
         told = self.told
@@ -703,6 +746,8 @@ OPERATIONS: dict[str, Callable[[Life], object]] = {
     "receive one": Life.receive_one,
     "receive few": Life.receive_few,
     "receive one again": Life.receive_one_again,
+    "receive in turn": Life.in_turn,
+    "pause": Life.pause,
     "lapse": Life.lapse,
     "ack": lambda life: life.ack(life.fresh),
     "nack": lambda life: life.subscription.nack(life.fresh),
