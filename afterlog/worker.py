@@ -101,6 +101,10 @@ class Worker:
         self._processes: list[CallProcess] = []
         self._error: BaseException | None = None
 
+    def __repr__(self) -> str:
+        handlers = ", ".join(f"{each.topic} as {each.name}" for each in self.handlers)
+        return f"<Worker of {self.store!r}: {handlers or 'nothing'}>"
+
     @spelled_out(ReaderOptions, ReaderSettings)
     def handle(
         self,

@@ -9,7 +9,7 @@ import click
 
 from afterlog.base.environment import allow_descriptors
 from afterlog.cli.base import JSON, Cli, StoreCommand, opened_here, store_arguments
-from afterlog.cli.input import HostPort
+from afterlog.cli.input import Duration, HostPort
 
 _FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 _SCOPES = ("look", "send", "receive", "manage", "replicate")
@@ -78,18 +78,23 @@ def tokens() -> None:
     """
 
 
+_EXPIRES = click.option("--expires-in", "expires_in_ms", type=Duration(), help="Refused from then on. [never]")
+
+
 @tokens.command("add")
 @_FILE
 @click.argument("name")
 @click.option("--scope", "scopes", multiple=True, required=True, type=click.Choice(_SCOPES), help="What it may do.")
 @click.option("--topic", "prefixes", multiple=True, metavar="PREFIX", help="Of topics whose names begin so. [all]")
-def add(file: Path, name: str, scopes: tuple[str, ...], prefixes: tuple[str, ...]) -> None:
+@_EXPIRES
+def add(file: Path, name: str, scopes: tuple[str, ...], prefixes: tuple[str, ...], expires_in_ms: int | None) -> None:
     """Make a token, and print it: it is shown this once."""
     from afterlog.api.operation import Scope
     from afterlog.base.files import OsFiles
     from afterlog.server.tokens import TokenFile
 
-    click.echo(TokenFile(OsFiles(), file.absolute()).add(name, map(Scope, scopes), prefixes))
+    made = TokenFile(OsFiles(), file.absolute())
+    click.echo(made.add(name, map(Scope, scopes), prefixes, expires_ms=_expiry(expires_in_ms)))
 
 
 @tokens.command("list")
@@ -98,17 +103,17 @@ def add(file: Path, name: str, scopes: tuple[str, ...], prefixes: tuple[str, ...
 def list_tokens(file: Path, as_json: bool) -> None:
     """Which there are, and what each may do."""
     from afterlog.base.files import OsFiles
-    from afterlog.cli.output import json_line, table
+    from afterlog.cli.output import iso, json_line, table
     from afterlog.server.tokens import TokenFile
 
     rows = []
     for token in TokenFile(OsFiles(), file.absolute()).read():
         scopes = {scope.value: list(prefixes) for scope, prefixes in token.scopes.items()}
         if as_json:
-            click.echo(json_line({"name": token.name, "scopes": scopes}))
-        rows.append((token.name, _scopes(scopes)))
+            click.echo(json_line({"name": token.name, "scopes": scopes, "expires_ms": token.expires_ms}))
+        rows.append((token.name, _scopes(scopes), None if token.expires_ms is None else iso(token.expires_ms)))
     if not as_json:
-        table(("TOKEN", "SCOPES"), rows)
+        table(("TOKEN", "SCOPES", "EXPIRES"), rows)
 
 
 def _scopes(scopes: dict[str, list[str]]) -> str:
@@ -129,9 +134,16 @@ def remove(file: Path, name: str) -> None:
 @tokens.command("rotate")
 @_FILE
 @click.argument("name")
-def rotate(file: Path, name: str) -> None:
+@_EXPIRES
+def rotate(file: Path, name: str, expires_in_ms: int | None) -> None:
     """Make another one in its place, for the same, and print it; who has the old one is refused from then on."""
     from afterlog.base.files import OsFiles
     from afterlog.server.tokens import TokenFile
 
-    click.echo(TokenFile(OsFiles(), file.absolute()).rotate(name))
+    click.echo(TokenFile(OsFiles(), file.absolute()).rotate(name, expires_ms=_expiry(expires_in_ms)))
+
+
+def _expiry(expires_in_ms: int | None) -> int | None:
+    from afterlog.base.clock import SystemClock
+
+    return None if expires_in_ms is None else SystemClock().now_ms() + expires_in_ms

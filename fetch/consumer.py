@@ -96,6 +96,10 @@ class Consumer(ConsumerSurface):
     ) -> None:
         self.end(processed=kind is None and self._reader == threading.get_ident())
 
+    def __repr__(self) -> str:
+        numbers = ", ".join(str(partition.number) for partition in self._partitions)
+        return f"<Consumer of {self.topic}, partitions {numbers}{', closed' if self._closed else ''}>"
+
     def __iter__(self) -> Iterator[Message]:
         while not self._closed:
             message = self.pop()

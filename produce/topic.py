@@ -54,6 +54,11 @@ class Topic:
         self._partitioner = Partitioner(name, settings.partitions, settings.priorities)
         self._deleted = False
 
+    def __repr__(self) -> str:
+        count, notes = self.partition_count, [] if self.settings.delayed else ["FIFO"]
+        notes += ["paused"] if self.settings.paused else []
+        return f"<Topic {self.name}, {', '.join([f'{count} partition' + 's' * (count > 1), *notes])}>"
+
     @property
     def partition_count(self) -> int:
         return len(self._logs)

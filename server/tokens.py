@@ -1,7 +1,8 @@
 """Tokens: who may do what, in a file that holds no token but its hash.
 
     tokens.json     afterlog-tokens document (`afterlog.base.document`), {"tokens":[{"name":"worker",
-                    "sha256":"…64 hex digits…","scopes":{"receive":["mail"],"look":["mail"]}}]}
+                    "sha256":"…64 hex digits…","scopes":{"receive":["mail"],"look":["mail"]},
+                    "expires_ms":1795970539260}]}      where it does
 
 Scopes by name, each with the prefixes of the topics that it is for; "" of all topics, and of what concerns the store. A
 token is 256 random bits, so its hash gives nothing away, and needs no salt. It is shown once, when it is made. A server
@@ -40,23 +41,32 @@ _HASH = re.compile(r"[0-9a-f]{64}\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """One of the file. scopes: topic prefixes by scope."""
+    """One of the file. scopes: topic prefixes by scope. expires_ms: from when on it is refused."""
 
     name: str
     sha256: str
     scopes: Mapping[Scope, tuple[str, ...]]
+    expires_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         scopes = {scope.value: list(prefixes) for scope, prefixes in self.scopes.items()}
-        return {"name": self.name, "sha256": self.sha256, "scopes": scopes}
+        row: dict[str, Any] = {"name": self.name, "sha256": self.sha256, "scopes": scopes}
+        return row if self.expires_ms is None else {**row, "expires_ms": self.expires_ms}
 
     @staticmethod
     def of_json(row: Any) -> Token:
         """ValueError, KeyError, TypeError, AttributeError where it is none."""
         scopes = {Scope(name): tuple(map(_text, prefixes)) for name, prefixes in row["scopes"].items()}
-        if row.keys() != {"name", "sha256", "scopes"} or not _NAME.match(row["name"]) or not _HASH.match(row["sha256"]):
+        expires_ms = row.get("expires_ms")
+        if "expires_ms" in row and (type(expires_ms) is not int or expires_ms < 0):
+            raise ValueError("no time at which it expires")
+        if (
+            row.keys() - {"expires_ms"} != {"name", "sha256", "scopes"}
+            or not _NAME.match(row["name"])
+            or not _HASH.match(row["sha256"])
+        ):
             raise ValueError("neither name nor hash")
-        return Token(name=row["name"], sha256=row["sha256"], scopes=scopes)
+        return Token(name=row["name"], sha256=row["sha256"], scopes=scopes, expires_ms=expires_ms)
 
 
 class TokenFile:
@@ -78,7 +88,7 @@ class TokenFile:
             raise CorruptFile(f"holds no tokens: {error}", path=self.path) from None
         return sorted(tokens, key=lambda token: token.name)
 
-    def add(self, name: str, scopes: Iterable[Scope], prefixes: Iterable[str]) -> str:
+    def add(self, name: str, scopes: Iterable[Scope], prefixes: Iterable[str], *, expires_ms: int | None = None) -> str:
         """Make a token; what to give to who is to use it. Raises InvalidArgument, CorruptFile, StorageFull."""
         tokens, chosen, of = self.read(), list(dict.fromkeys(scopes)), tuple(dict.fromkeys(prefixes)) or ("",)
         if not isinstance(name, str) or not _NAME.match(name):
@@ -88,7 +98,8 @@ class TokenFile:
         if not chosen:
             raise InvalidArgument("a token needs a scope: look, send, receive, manage or replicate")
         text = PREFIX + random_token()
-        self._write([*tokens, Token(name=name, sha256=hashed(text), scopes=dict.fromkeys(chosen, of))])
+        made = Token(name=name, sha256=hashed(text), scopes=dict.fromkeys(chosen, of), expires_ms=expires_ms)
+        self._write([*tokens, made])
         return text
 
     def remove(self, name: str) -> None:
@@ -99,15 +110,20 @@ class TokenFile:
             raise InvalidArgument(f"there is no token {name!r} in {self.path}")
         self._write(left)
 
-    def rotate(self, name: str) -> str:
+    def rotate(self, name: str, *, expires_ms: int | None = None) -> str:
         """Another token in the place of one, for the same; whoever has the old one is refused from then on.
+
+        expires_ms: of the new one, by default never.
 
         Raises InvalidArgument where there is none of that name, CorruptFile, StorageFull.
         """
         text, tokens = PREFIX + random_token(), self.read()
         if not any(token.name == name for token in tokens):
             raise InvalidArgument(f"there is no token {name!r} in {self.path}")
-        self._write(replace(token, sha256=hashed(text)) if token.name == name else token for token in tokens)
+        self._write(
+            replace(token, sha256=hashed(text), expires_ms=expires_ms) if token.name == name else token
+            for token in tokens
+        )
         return text
 
     def stamp(self) -> FileStamp | None:
@@ -132,7 +148,8 @@ class Authenticator:
         self._anybody = anybody
         self._stamp: FileStamp | None = None
         self._looked_s = clock.monotonic_s()
-        self._known: dict[str, Caller] = {}
+        self._known: dict[str, tuple[Caller, int | None]] = {}
+        """By hash, and when it expires."""
         if tokens is not None:
             self._stamp = tokens.stamp()
             self._known = _callers(tokens.read())
@@ -146,9 +163,12 @@ class Authenticator:
             raise NotAuthenticated("send the header Authorization: Bearer and a token")
         kind, _, text = said.partition(b" ")
         self._look_again()
-        caller = self._known.get(hashed(text.strip().decode("latin-1"))) if kind.lower() == b"bearer" else None
-        if caller is None:
+        known = self._known.get(hashed(text.strip().decode("latin-1"))) if kind.lower() == b"bearer" else None
+        if known is None:
             raise NotAuthenticated("there is no such token")
+        caller, expires_ms = known
+        if expires_ms is not None and self._clock.now_ms() >= expires_ms:
+            raise NotAuthenticated(f"the {caller.name} has expired: afterlog tokens rotate makes another")
         return caller
 
     def _look_again(self) -> None:
@@ -172,8 +192,8 @@ def hashed(text: str) -> str:
     return sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
-def _callers(tokens: Iterable[Token]) -> dict[str, Caller]:
-    return {token.sha256: Caller(f"token {token.name}", token.scopes) for token in tokens}
+def _callers(tokens: Iterable[Token]) -> dict[str, tuple[Caller, int | None]]:
+    return {token.sha256: (Caller(f"token {token.name}", token.scopes), token.expires_ms) for token in tokens}
 
 
 def _text(value: Any) -> str:

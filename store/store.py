@@ -252,6 +252,9 @@ class Store(StoreSurface):
             self._keep_clean([asked])
             return made
 
+    def __repr__(self) -> str:
+        return f"<Store at {self.path}{', closed' if self._closed else ''}>"
+
     def topic(self, name: str) -> Topic:
         self._usable()
         try:

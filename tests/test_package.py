@@ -133,3 +133,20 @@ class TestFolders:
             assert tmp_path / "data" == store.path
         with pytest.raises(InvalidArgument):
             afterlog.open("~nobody-of-this-name/data")
+
+
+def test_what_one_sees_of_what_is_open(tmp_path: Path) -> None:
+    with afterlog.open(tmp_path / "data") as store:
+        store.create_topic("mail", partitions=2)
+        fifo = store.create_topic("audit", delayed=False)
+        store.pause("mail")
+        assert "<Topic mail, 2 partitions, paused>" == repr(store.topic("mail"))
+        assert "<Topic audit, 1 partition, FIFO>" == repr(fifo)
+        assert f"<Store at {tmp_path / 'data'}>" == repr(store)
+        with store.consumer("mail", group="g") as consumer:
+            assert "<Consumer of mail, partitions 0, 1>" == repr(consumer)
+        assert "<Consumer of mail, partitions 0, 1, closed>" == repr(consumer)
+        worker = afterlog.Worker(store)
+        worker.handle("mail")(print)
+        assert f"<Worker of {store!r}: mail as worker>" == repr(worker)
+    assert f"<Store at {tmp_path / 'data'}, closed>" == repr(store)

@@ -166,8 +166,8 @@ class TestTokens:
         assert "manage:*" in listed
         rows: list[Any] = [json.loads(line) for line in run("tokens", "list", file, "--json").output.splitlines()]
         assert [
-            {"name": "boss", "scopes": {"manage": [""]}},
-            {"name": "worker", "scopes": {"receive": ["mail"], "look": ["mail"]}},
+            {"name": "boss", "scopes": {"manage": [""]}, "expires_ms": None},
+            {"name": "worker", "scopes": {"receive": ["mail"], "look": ["mail"]}, "expires_ms": None},
         ] == rows
         again = run("tokens", "rotate", file, "worker").output.strip()
         assert [hashed(again)] == [
@@ -175,6 +175,10 @@ class TestTokens:
         ]
         assert text != again
         assert listed == run("tokens", "list", file).output
+        run("tokens", "add", file, "guest", "--scope", "look", "--expires-in", "1h")
+        [guest] = [token for token in TokenFile(OsFiles(), file).read() if token.name == "guest"]
+        assert guest.expires_ms is not None
+        assert "EXPIRES" in run("tokens", "list", file).output
         run("tokens", "remove", file, "boss")
         assert "boss" not in run("tokens", "list", file).output
 

@@ -68,6 +68,8 @@ class TestFile:
             {"tokens": [{"name": "a", "sha256": "0" * 64, "scopes": {"fly": [""]}}]},
             {"tokens": [{"name": "a", "sha256": "0" * 64, "scopes": {"look": [5]}}]},
             {"tokens": [{"name": "a", "sha256": "0" * 64, "scopes": {}, "colour": "red"}]},
+            {"tokens": [{"name": "a", "sha256": "0" * 64, "scopes": {}, "expires_ms": None}]},
+            {"tokens": [{"name": "a", "sha256": "0" * 64, "scopes": {}, "expires_ms": -1}]},
         ],
     )  # fmt: skip
     def test_what_is_no_file_of_tokens(self, disk: SimulatedFiles, body: Any) -> None:
@@ -113,6 +115,23 @@ class TestWhoAsks:
         clock.advance(1_000)
         with pytest.raises(NotAuthenticated):
             who(STRANGER, bearer(second))
+
+    def test_one_that_expires(self, disk: SimulatedFiles) -> None:
+        file, clock = TokenFile(disk, FILE), TurnedClock(NOW_MS)
+        text = file.add("guest", [Scope.LOOK], [], expires_ms=NOW_MS + 5_000)
+        who = Authenticator(TokenFile(disk, FILE), clock)
+        clock.advance(4_999)
+        assert "token guest" == who(STRANGER, bearer(text)).name
+        clock.advance(1)
+        with pytest.raises(NotAuthenticated, match="token guest has expired"):
+            who(STRANGER, bearer(text))
+        again = file.rotate("guest", expires_ms=NOW_MS + 9_000)
+        clock.advance(1_000)
+        assert "token guest" == who(STRANGER, bearer(again)).name
+        clock.advance(3_000)
+        with pytest.raises(NotAuthenticated, match="expired"):
+            who(STRANGER, bearer(again))
+        assert [NOW_MS + 9_000] == [token.expires_ms for token in file.read()]
 
     def test_a_file_that_rots_lets_nobody_in(self, disk: SimulatedFiles) -> None:
         file, clock = TokenFile(disk, FILE), TurnedClock(NOW_MS)
