@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import inspect
 import json
 import logging
 import signal
@@ -140,9 +141,6 @@ class Worker:
                 f"another has the message; not {timeout_s:g}"
             )
         in_processes = flag("processes", processes)
-        if timeout_s is not None:  # nothing keeps the message beyond that
-            limit_ms = max(int(timeout_s * 1_000), 1)
-            options = {**options, "max_lease_ms": limit_ms, "lease_ms": min(settings.lease_ms, limit_ms)}
 
         def registered(call: Handle) -> Handle:
             if not callable(call):
@@ -151,13 +149,17 @@ class Worker:
                 raise InvalidArgument(f"the worker runs already: give it the handler of {topic} before")
             if any((topic, name) == (each.topic, each.name) for each in self.handlers):
                 raise InvalidArgument(f"{topic} has a handler as {name!r}: give another name, for a subscription more")
+            given = options
+            if timeout_s is not None and not in_processes and not inspect.iscoroutinefunction(call):
+                limit_ms = max(int(timeout_s * 1_000), 1)  # nothing keeps its message beyond that
+                given = {**options, "max_lease_ms": limit_ms, "lease_ms": min(settings.lease_ms, limit_ms)}
             self.handlers.append(
                 TopicHandler(
                     topic=topic,
                     name=name,
                     call=call,
                     concurrency=concurrency,
-                    options=options,
+                    options=given,
                     timeout_s=timeout_s,
                     processes=in_processes,
                 )

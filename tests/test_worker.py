@@ -567,6 +567,15 @@ class TestTimeLimits:
             assert not running.answer()
         assert counts(retrying=1) == standing(store)
 
+    def test_only_what_cannot_be_ended_has_no_lease_beyond_its_time(self, store: afterlog.Store) -> None:
+        """Else a coroutine's lease would end as it is cancelled, and its reason with it."""
+        worker = Worker(store)
+        worker.handle("mail", "thread", timeout=5)(lambda _: None)
+        worker.handle("mail", "loop", timeout=5)(worker_calls.awaited)
+        worker.handle("mail", "process", timeout=5, processes=True)(worker_calls.Handlers.handle)
+        assert [5_000, None, None] == [each.options.get("lease_ms") for each in worker.handlers]
+        assert [5_000, None, None] == [each.options.get("max_lease_ms") for each in worker.handlers]
+
     def test_what_cannot_be(self, store: afterlog.Store) -> None:
         worker = Worker(store)
         for wrong in (0, -1, 3_601):
