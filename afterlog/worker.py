@@ -29,18 +29,21 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, Unpack, cast
 
 from afterlog.api.record_json import message_of, message_row
 from afterlog.base.arguments import flag, seconds, spelled_out, whole
-from afterlog.base.call_process import CallProcess
-from afterlog.base.errors import InvalidArgument, WrongType
+from afterlog.base.call_process import CallFailed, CallProcess
+from afterlog.base.errors import InvalidArgument, InvalidRecord, WrongType
 from afterlog.base.locks import Switch, Thread
+from afterlog.base.payload import decoder_of
 from afterlog.subscription.draining import Drainable, Draining
 from afterlog.subscription.reader_settings import ReaderOptions, ReaderSettings
 from afterlog.surface import StoreSurface, SubscriptionSurface
 
 if TYPE_CHECKING:
+    from afterlog.fetch.message import Message
     from afterlog.subscription.leased_message import LeasedMessage
 
 logger = logging.getLogger("afterlog.worker")
@@ -56,7 +59,7 @@ LOOK_S = 0.5
 """Python runs a signal's handler in the main thread alone, which sleeps on where the signal came just before it fell
 asleep, or to another thread: so it sleeps no longer than this."""
 
-Handle = TypeVar("Handle", bound="Callable[[LeasedMessage], object]")
+Handle = TypeVar("Handle", bound="Callable[..., object]")
 Around: TypeAlias = "Callable[[LeasedMessage], AbstractContextManager[object]]"
 """What every handler runs in, as `afterlog.tracing.handling`."""
 
@@ -67,11 +70,16 @@ class TopicHandler:
 
     topic: str
     name: str
-    call: Callable[[LeasedMessage], object]
+    call: Callable[..., object]
     concurrency: int
     options: ReaderOptions
     timeout_s: float | None
     processes: bool
+    codec: Any = None
+
+    def arguments(self, message: Message) -> tuple[Any, ...]:
+        """What the function is called with. Raises Undecodable."""
+        return _arguments(self.call, self.codec, message)
 
 
 class DrainableReader(SubscriptionSurface, Drainable, Protocol):
@@ -115,6 +123,7 @@ class Worker:
         concurrency: int = 1,
         timeout: float | None = None,
         processes: bool = False,
+        codec: Any = None,
         **options: Unpack[ReaderOptions],
     ) -> Callable[[Handle], Handle]:
         """A decorator: the function is called with each message that is due in `topic`, as the subscription `name`.
@@ -131,6 +140,10 @@ class Worker:
         for what needs the CPU, or is to be killed when its time is up. The function is imported there by its name, and
         gets a `Message` without a lease: it returns, or raises.
 
+        codec: the function is called with an object, made of the value by `afterlog.json`, a class of pydantic or
+        msgspec, or a function of bytes; one that takes two arguments gets the message, too. What cannot be decoded goes
+        to `dead_letter` at once, where there is one.
+
         Raises InvalidArgument where the subscription has a handler already, or the worker has begun to run.
         """
         whole("concurrency", concurrency, 1)
@@ -141,6 +154,8 @@ class Worker:
                 f"another has the message; not {timeout_s:g}"
             )
         in_processes = flag("processes", processes)
+        if codec is not None:
+            decoder_of(codec)
 
         def registered(call: Handle) -> Handle:
             if not callable(call):
@@ -162,6 +177,7 @@ class Worker:
                     options=given,
                     timeout_s=timeout_s,
                     processes=in_processes,
+                    codec=codec,
                 )
             )
             return call
@@ -188,7 +204,7 @@ class Worker:
             raise InvalidArgument("this worker has run: make another one")
         in_processes = [each for each in self.handlers if each.processes]
         self._processes = [
-            CallProcess(_handle_there, *_name_of(each.call)) for each in in_processes for _ in range(each.concurrency)
+            CallProcess(_handle_there, *_names_of(each)) for each in in_processes for _ in range(each.concurrency)
         ]
         self._has_run = True
         with contextlib.ExitStack() as stack:
@@ -283,9 +299,13 @@ class Worker:
                 return
             clock, limit_s = self.store.clock, handler.timeout_s
             _OWN.end_s = None if limit_s is None else (clock, clock.monotonic_s() + limit_s)
-            made = handler.call(message)
+            made = handler.call(*handler.arguments(message))
             if asyncio.iscoroutine(made):
                 loop.run(made, limit_s)
+        except (Undecodable, CallFailed) as error:
+            if type(error).__name__ != Undecodable.__name__ or handler.options.get("dead_letter") is None:
+                raise
+            message.reject(str(error))
         except CancelledError:
             if not self._stopping.is_set():  # by itself: it failed
                 raise
@@ -334,14 +354,47 @@ def _name_of(call: Callable[..., object]) -> tuple[str, str]:
     return module, name
 
 
-def _handle_there(data: bytes, module: str, name: str) -> None:
+def _names_of(handler: TopicHandler) -> tuple[str, ...]:
+    """Of the function, and of what decodes for it."""
+    return (*_name_of(handler.call), *(() if handler.codec is None else _name_of(handler.codec)))
+
+
+def _handle_there(data: bytes, module: str, name: str, codec_module: str = "", codec_name: str = "") -> None:
     """In a process: handle a message."""
-    call: Any = importlib.import_module(module)
-    for part in name.split("."):
-        call = getattr(call, part)
-    made = call(message_of(json.loads(data)))
+    call, codec = _named(module, name), _named(codec_module, codec_name) if codec_name else None
+    made = call(*_arguments(call, codec, message_of(json.loads(data))))
     if asyncio.iscoroutine(made):
         asyncio.run(made)
+
+
+def _named(module: str, name: str) -> Any:
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+class Undecodable(Exception):
+    """A value of which its handler's codec makes nothing."""
+
+
+def _arguments(call: Callable[..., object], codec: Any, message: Message) -> tuple[Any, ...]:
+    if codec is None:
+        return (message,)
+    try:
+        if message.value is None:
+            raise InvalidRecord("it is null")
+        made = decoder_of(codec)(message.value)
+    except Exception as error:
+        raise Undecodable(f"the value of {message.id} cannot be decoded: {type(error).__name__}: {error}") from error
+    return (made, message) if _takes_two(call) else (made,)
+
+
+@cache
+def _takes_two(call: Callable[..., object]) -> bool:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    taken = [each for each in inspect.signature(call).parameters.values() if each.kind in kinds]
+    return len([each for each in taken if each.default is each.empty]) > 1
 
 
 class HandlerExited(Exception):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import json
 import os
 import pickle
 import signal
@@ -13,6 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
+import pydantic
 import pytest
 
 import afterlog
@@ -512,7 +515,7 @@ class TestTimeLimits:
         @worker.handle("mail", timeout=5)
         def handle(message: LeasedMessage) -> None:
             left.append(afterlog.worker.time_left())
-            if message.value == b"slow" and len(left) == 1:
+            if not message.redelivery_count:
                 going_on.wait(PATIENCE_S)
 
         @worker.handle("mail", "other")
@@ -584,6 +587,75 @@ class TestTimeLimits:
         worker.handle("mail", processes=True)(lambda _: None)
         with pytest.raises(InvalidArgument, match="imports it by its name"):
             worker.run()
+
+
+class Order:
+    """As a class of pydantic's is asked."""
+
+    def __init__(self, to: str) -> None:
+        self.to = to
+
+    @classmethod
+    def model_validate_json(cls, value: bytes) -> Order:
+        return cls(**json.loads(value))
+
+
+class TestCodecs:
+    def test_objects_and_what_cannot_be_decoded(self, store: afterlog.Store) -> None:
+        """To the dead letters at once, where there are any; else it fails as anything does."""
+        worker, got = Worker(store), list[Any]()
+
+        @worker.handle("mail", codec=afterlog.json, dead_letter="mail.dead")
+        def of_json(order: dict[str, str]) -> None:
+            got.append(order["to"])
+
+        @worker.handle("mail", "model", codec=Order, dead_letter="mail.dead")
+        async def of_model(order: Order, message: LeasedMessage) -> None:
+            got.append((order.to, message.key))
+
+        @worker.handle("mail", "function", codec=bytes.decode, retry=RetryPolicy(first_ms=60_000))
+        def of_function(text: str, *, more: int = 0) -> None:
+            got.append(text)
+
+        store.send("mail", afterlog.json({"to": "ada"}), key=b"k")
+        store.send("mail", b"\xff")
+        store.send("mail", None)
+        with Running(worker):
+            eventually(lambda: len(got) == 3 and len(store.dead_letters("mail.dead")) == 4)
+            eventually(lambda: standing(store, name="function")["nacked"] == 2)
+        assert {"ada", ("ada", b"k"), '{"to":"ada"}'} == set(got)
+        reasons = [letter.origin.reason for letter in store.dead_letters("mail.dead")]
+        assert 4 == len(reasons)
+        assert all("cannot be decoded" in reason for reason in reasons)
+        assert counts(acked=1, dead=2) == standing(store)
+
+    def test_in_a_process(self, store: afterlog.Store, tmp_path: Path) -> None:
+        worker, told = Worker(store), tmp_path / "told"
+        made = worker.handle("mail", processes=True, codec=afterlog.json, dead_letter="mail.dead")
+        made(worker_calls.handle_json)
+        store.send("mail", b"no json")
+        store.send("mail", afterlog.json({"do": f"write {told}"}))
+        with Running(worker):
+            eventually(lambda: told.exists() and len(dead(store)) == 1)
+        [reason] = dead(store).values()
+        assert reason is not None
+        assert "JSONDecodeError" in reason
+
+    @pytest.mark.parametrize("base", [pydantic.BaseModel, msgspec.Struct])
+    def test_classes_of_libraries(self, store: afterlog.Store, base: Any) -> None:
+        class Letter(base):  # type: ignore[misc]
+            to: str
+
+        worker, got = Worker(store), list[Any]()
+        worker.handle("mail", codec=Letter, dead_letter="mail.dead")(got.append)
+        store.send_many("mail", [b'{"to": "ada"}', b'{"to": 5}'])
+        with Running(worker):
+            eventually(lambda: len(got) == 1 and len(dead(store)) == 1)
+        assert [Letter(to="ada")] == got
+
+    def test_what_is_no_codec(self, store: afterlog.Store) -> None:
+        with pytest.raises(WrongType, match="a codec is"):
+            Worker(store).handle("mail", codec="json")
 
 
 def test_a_message_is_pickled_without_its_lease(store: afterlog.Store) -> None:

@@ -51,6 +51,11 @@ class Handlers:
         serve(message.value or b"")
 
 
+def handle_json(order: dict[str, str]) -> None:
+    """What JSON says."""
+    serve(order["do"].encode())
+
+
 async def awaited(message: Message) -> None:
     """The same, in a loop of its own."""
     await asyncio.sleep(0)
