@@ -274,6 +274,7 @@ class AsyncStore(Closing):
     change_schedule = awaited(BlockingStore.change_schedule)
     pause_schedule = awaited(BlockingStore.pause_schedule)
     resume_schedule = awaited(BlockingStore.resume_schedule)
+    send_schedule = awaited(BlockingStore.send_schedule)
     remove_schedule = awaited(BlockingStore.remove_schedule)
     run_schedules = awaited(BlockingStore.run_schedules)
 

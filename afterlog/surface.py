@@ -592,6 +592,14 @@ class StoreSurface(Closable, Protocol):
     def resume_schedule(self, name: str) -> Schedule:
         """Let it go on with what comes after now. Raises UnknownSchedule, StorageFull, CorruptFile."""
 
+    def send_schedule(self, name: str) -> RecordId:
+        """Send a record of a schedule now, beside those that come, which stay as they are; also of one that is paused.
+
+        Raises UnknownSchedule, UnknownTopic of one whose topic is gone, StorageFull, CorruptFile.
+
+        Through a server AnswerLost, too.
+        """
+
     def remove_schedule(self, name: str) -> None:
         """Cancel its pending record, and forget it. Raises UnknownSchedule, StorageFull.
 

@@ -405,6 +405,10 @@ RESUME_SCHEDULE: Final = HttpOperation(
     method="POST", path=f"{_SCHEDULE_PATH}/resume", scope=Scope.SEND, summary="Go on with what comes after now",
     filters=True, answer=_SCHEDULE, errors=_SCHEDULING,
 )  # fmt: skip
+SEND_SCHEDULE: Final = HttpOperation(
+    method="POST", path=f"{_SCHEDULE_PATH}/send", scope=Scope.SEND, summary="Send a record of it now", filters=True,
+    body=NOTHING, answer=answer({"id": RECORD_ID}), repeatable=False, errors=(*_SCHEDULING, *_SENDING),
+)  # fmt: skip
 REMOVE_SCHEDULE: Final = HttpOperation(
     method="DELETE", path=_SCHEDULE_PATH, scope=Scope.SEND, summary="Cancel its record, and forget it", filters=True,
     repeatable=False, errors=_SCHEDULING,

@@ -1,4 +1,4 @@
-"""`afterlog schedules add | list | change | pause | resume | remove | run`: recurring schedules."""
+"""`afterlog schedules add | list | next | change | pause | resume | send | remove | run`: recurring schedules."""
 
 from __future__ import annotations
 
@@ -143,6 +143,32 @@ def remove(data: FolderOrAddress, name: str) -> None:
     with opened(data) as store:
         store.remove_schedule(name)
     click.echo(f"{name} removed")
+
+
+@schedules.command(cls=StoreCommand)
+@store_arguments
+@click.argument("name")
+def send(data: FolderOrAddress, name: str) -> None:
+    """Send a record of the schedule NAME now, beside those that come, and print its id."""
+    with opened(data) as store:
+        click.echo(str(store.send_schedule(name)))
+
+
+@schedules.command(name="next", cls=StoreCommand)
+@store_arguments
+@click.argument("name")
+@click.option("--count", type=click.IntRange(1, 1_000), default=10, show_default=True, help="How many.")
+def next_(data: FolderOrAddress, name: str, count: int) -> None:
+    """Show when the next records of the schedule NAME come."""
+    from afterlog.base.errors import UnknownSchedule
+    from afterlog.cli.output import iso
+
+    with opened(data) as store, _imports_told():
+        found = [each for each in store.schedules() if each.name == name]
+        if not found:
+            raise UnknownSchedule(f"no schedule {name!r} here; afterlog schedules list shows those that are")
+        for due_ms in found[0].upcoming(count):
+            click.echo(iso(due_ms))
 
 
 @schedules.command(cls=StoreCommand)

@@ -83,6 +83,7 @@ class AsyncServedStore(Closing):
     change_schedule = awaited(StoreSteps.change_schedule)
     pause_schedule = awaited(StoreSteps.pause_schedule)
     resume_schedule = awaited(StoreSteps.resume_schedule)
+    send_schedule = awaited(StoreSteps.send_schedule)
     remove_schedule = awaited(StoreSteps.remove_schedule)
     run_schedules = awaited(StoreSteps.run_schedules)
 

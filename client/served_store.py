@@ -91,6 +91,7 @@ class ServedStore:
     change_schedule = blocking(StoreSteps.change_schedule)
     pause_schedule = blocking(StoreSteps.pause_schedule)
     resume_schedule = blocking(StoreSteps.resume_schedule)
+    send_schedule = blocking(StoreSteps.send_schedule)
     remove_schedule = blocking(StoreSteps.remove_schedule)
     run_schedules = blocking(StoreSteps.run_schedules)
 

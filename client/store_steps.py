@@ -376,6 +376,12 @@ class StoreSteps:
         resumed: Schedule = yield asking(operations.RESUME_SCHEDULE, rows.schedule_of, schedule=name)
         return resumed
 
+    def send_schedule(self, name: str) -> Steps[RecordId]:
+        sent: RecordId = yield asking(
+            operations.SEND_SCHEDULE, lambda row: RecordId.parse(row["id"]), {}, schedule=name
+        )
+        return sent
+
     def remove_schedule(self, name: str) -> Steps[None]:
         yield asking(operations.REMOVE_SCHEDULE, nothing, schedule=name)
 

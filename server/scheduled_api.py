@@ -13,6 +13,7 @@ from afterlog.api.statistics import due_histogram
 from afterlog.base import errors
 from afterlog.base.arguments import KEEP
 from afterlog.base.errors import InvalidTopic, UnknownTopic
+from afterlog.fetch.record_id import RecordId
 from afterlog.produce.topic import Topic
 from afterlog.server.endpoint import endpoints
 from afterlog.server.request import NO_CONTENT, Reply, Request, as_json
@@ -142,6 +143,14 @@ async def resume_schedule(served: Served, request: Request) -> Reply:
     return as_json(schedule_row(await served.run(resume)))
 
 
+async def send_schedule(served: Served, request: Request) -> Reply:
+    def send() -> RecordId:
+        _check_mine(served, request, request.arguments["schedule"])
+        return served.store.send_schedule(request.arguments["schedule"])
+
+    return as_json({"id": str(await served.run(send))})
+
+
 async def remove_schedule(served: Served, request: Request) -> Reply:
     def remove() -> None:
         _check_mine(served, request, request.arguments["schedule"])
@@ -222,6 +231,7 @@ ENDPOINTS: Final = endpoints(
         operations.CHANGE_SCHEDULE: change_schedule,
         operations.PAUSE_SCHEDULE: pause_schedule,
         operations.RESUME_SCHEDULE: resume_schedule,
+        operations.SEND_SCHEDULE: send_schedule,
         operations.REMOVE_SCHEDULE: remove_schedule,
     }
 )

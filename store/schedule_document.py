@@ -144,6 +144,21 @@ class Schedule:
     fault: str | None
     """Why it could not be looked after; it is tried again."""
 
+    def upcoming(self, count: int = 10) -> list[int]:
+        """When the next so many come, ms since the epoch; the first is `next_due`. Cron needs the extra `schedules`.
+
+        None where it is paused; of one that is changed meanwhile what was known.
+        """
+        if self.next_due is None:
+            return []
+        every, found = self.every, [self.next_due]
+        recurrence: Recurrence = (
+            Cron(self.cron or "", self.timezone) if every is None else Every(_ms(every), self.next_due - _ms(every))
+        )
+        while len(found) < count and (later := recurrence.after(found[-1])) is not None:
+            found.append(later)
+        return found[:count]
+
     @staticmethod
     def of(document: ScheduleDocument, now_ms: int, fault: str | None) -> Schedule:
         """What a document says of it."""
@@ -165,6 +180,10 @@ class Schedule:
             record=None if offset is None else RecordId(document.topic, document.partition, offset),
             fault=fault,
         )
+
+
+def _ms(span: timedelta) -> int:
+    return span // timedelta(milliseconds=1)
 
 
 def _text(data: bytes | None) -> str | None:

@@ -55,6 +55,7 @@ from afterlog.base.errors import (
 from afterlog.base.files import Files, unused_name
 from afterlog.base.names import check_name
 from afterlog.base.recurrence import EVERY_MS_MIN, Every, Recurrence, cron_of, every_ms_of
+from afterlog.fetch.record_id import RecordId
 from afterlog.log.cancel_result import CancelResult
 from afterlog.log.dirty_flag import DirtyFlag
 from afterlog.produce.topic import Topic
@@ -333,6 +334,15 @@ class Schedules:
             told = self._told(document)
         self._woken()
         return told
+
+    def send_now(self, name: str) -> RecordId:
+        """A record as its own are, due at once: none of those that come, whose headers it has not."""
+        with self.lock:
+            document = self._known(name)
+        now_ms = self._now_ms()
+        record = SingleRecord(document.value, document.key, header_section(document.headers), now_ms, now_ms)
+        offset = self._topic_of(document.topic).append_one(document.partition, record)
+        return RecordId(document.topic, document.partition, offset)
 
     def remove(self, name: str) -> None:
         """Nothing comes any more: what is pending is cancelled."""

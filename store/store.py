@@ -525,6 +525,10 @@ class Store(StoreSurface):
         self._usable()
         return self._scheduling().resume(name)
 
+    def send_schedule(self, name: str) -> RecordId:
+        self._usable()
+        return self._scheduling().send_now(name)
+
     def remove_schedule(self, name: str) -> None:
         self._usable()
         self._scheduling().remove(name)

@@ -85,6 +85,7 @@ STORE: dict[str, dict[str, Any]] = {
     "schedules": {},
     "change_schedule": {"name": "there"},
     "pause_schedule": {"name": "there"},
+    "send_schedule": {"name": "there"},
     "resume_schedule": {"name": "there"},
     "remove_schedule": {"name": "there"},
     "backup": {"dest": "/backups"},

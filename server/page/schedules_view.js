@@ -43,7 +43,7 @@ export class SchedulesView {
     made.paused = row.paused;
     say(made.turn, row.paused ? "Resume" : "Pause");
     made.turn.setAttribute("aria-label", `${row.paused ? "Resume" : "Pause"} ${row.name}`);
-    made.turn.disabled = made.away.disabled = !may("send", row.topic);
+    made.now.disabled = made.turn.disabled = made.away.disabled = !may("send", row.topic);
     return made.node;
   }
 
@@ -52,7 +52,8 @@ export class SchedulesView {
     const made = { paused: false };
     made.turn = button("Pause", () => this.#does(() => post(`${path}/${made.paused ? "resume" : "pause"}`, {}), `${name} ${made.paused ? "goes on" : "is paused"}.`), { class: "link" });
     made.away = button("Remove…", () => this.#remove(name, path), { class: "link", "aria-label": `Remove ${name}` });
-    made.node = element("span", { class: "acts" }, made.turn, " ", made.away);
+    made.now = button("Send now", () => this.#does(() => post(`${path}/send`, {}), `A record of ${name} was sent.`), { class: "link", "aria-label": `Send ${name} now` });
+    made.node = element("span", { class: "acts" }, made.now, " ", made.turn, " ", made.away);
     this.acts.set(name, made);
     return made;
   }

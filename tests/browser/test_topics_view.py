@@ -115,6 +115,8 @@ def test_schedules(browser: Browser, site: Site) -> None:
         assert paused.paused
         page.get_by_role("button", name="Resume report").click()
         expect(page.get_by_role("button", name="Pause report")).to_be_visible()
+        page.get_by_role("button", name="Send report now").click()
+        expect(page.get_by_text("A record of report was sent.").first).to_be_visible()
         page.get_by_role("button", name="Remove report").click()
         page.get_by_role("button", name="Remove the schedule").click()
         expect(page.get_by_text("Nothing recurs.")).to_be_visible()

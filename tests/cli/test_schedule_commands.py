@@ -42,6 +42,18 @@ def test_made_listed_changed_and_removed(data: Path) -> None:
     assert "0 records appended\n" == run("schedules", "run", data).stdout
 
 
+def test_the_next_ones_and_one_now(data: Path) -> None:
+    run("schedules", "add", data, "mail", "hourly", "now", "--every", "1h")
+    comes = run("schedules", "next", data, "hourly", "--count", "3").stdout.splitlines()
+    assert 3 == len(comes)
+    assert sorted(comes) == comes
+    sent = run("schedules", "send", data, "hourly").stdout.strip()
+    assert "now\n" == run("receive", data, "mail", "--group", "g").stdout
+    assert sent.startswith("mail-0@")
+    run("schedules", "next", data, "nothing", code=3)
+    run("schedules", "send", data, "nothing", code=3)
+
+
 def test_what_cannot_be(data: Path) -> None:
     run("schedules", "add", data, "mail", "x", code=2)
     run("schedules", "add", data, "mail", "x", "--cron", "nonsense", code=2)

@@ -237,6 +237,13 @@ class TestSchedules:
         assert [] == setting.store.pending("mail")
         assert not setting.store.resume_schedule("hourly").paused
         assert 1 == len(setting.store.pending("mail"))
+        sent = setting.store.send_schedule("hourly")
+        assert 1 == len(setting.store.pending("mail")), "what comes stays as it is"
+        found = setting.store.get(sent)
+        assert ("due", b"x", b"k", ()) == (found.state, found.value, found.key, found.headers)
+        [stands] = setting.store.schedules()
+        minute_ms = 60_000
+        assert [stands.next_due, stands.next_due + minute_ms, stands.next_due + 2 * minute_ms] == stands.upcoming(3)
         setting.store.remove_schedule("hourly")
         assert ([], []) == (setting.store.pending("mail"), setting.store.schedules())
 
@@ -251,7 +258,8 @@ class TestSchedules:
                 setting.store.schedule("mail", name="other", **given)
         with pytest.raises(UnknownTopic):
             setting.store.schedule("nothing", name="other", every=timedelta(hours=1))
-        for call in (setting.store.pause_schedule, setting.store.resume_schedule, setting.store.remove_schedule):
+        store = setting.store
+        for call in (store.pause_schedule, store.resume_schedule, store.remove_schedule, store.send_schedule):
             with pytest.raises(UnknownSchedule):
                 call("nothing")
 

@@ -141,6 +141,21 @@ class TestComing:
         store.run_schedules()
         assert monday_ms + 7 * 86_400_000 == store.schedules()[0].next_due
 
+    def test_the_next_ones(self, store: Store, clock: ManualClock) -> None:
+        daily = store.schedule("t", name="daily", cron="30 2 * * *", timezone="Europe/Zurich", value=b"x")
+        found = daily.upcoming()
+        assert daily.next_due == found[0]
+        assert 10 == len(found)
+        assert {86_400_000} == {later - earlier for earlier, later in itertools.pairwise(found)}
+        assert found[:2] == daily.upcoming(2)
+        clock.advance(found[0] - clock.now_ms())
+        store.run_schedules()
+        [stands] = store.schedules()
+        assert found[1:] == stands.upcoming(9)
+        assert [] == store.pause_schedule("daily").upcoming()
+        once = store.schedule("t", name="once", cron="0 0 1 1 *", timezone="UTC", value=b"x")
+        assert 3 == len(once.upcoming(3))
+
     def test_over_a_change_to_summer_time(self, disk: SimulatedFiles) -> None:
         clock = ManualClock(1_711_666_800_000)  # 2024-03-29 00:00 in Zurich, two days before
         with open_small(disk, clock) as store:
