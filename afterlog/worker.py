@@ -393,7 +393,10 @@ def _arguments(call: Callable[..., object], codec: Any, message: Message) -> tup
 @cache
 def _takes_two(call: Callable[..., object]) -> bool:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    taken = [each for each in inspect.signature(call).parameters.values() if each.kind in kinds]
+    try:
+        taken = [each for each in inspect.signature(call).parameters.values() if each.kind in kinds]
+    except ValueError:  # of some that are written in C nobody knows
+        return False
     return len([each for each in taken if each.default is each.empty]) > 1
 
 

@@ -871,7 +871,7 @@ class PartitionSubscription:
         order, nothing = self._order, (list[MadeMessage](), 0, False)
         if order is None or order.hungry or not order.turn_count:
             return nothing
-        reading, position = self._reading(), self._state.position
+        reading, position = self.partition.reading(), self._state.position
         is_read = position >= self._unread.high_watermark(reading)
         if reading.log_start > self._log_start or not (is_read or order.turn_count >= 2 * max_records):
             return nothing
@@ -899,7 +899,7 @@ class PartitionSubscription:
         """A record that was read, and is queued, as that of `receive_one`; None: `receive` is to be asked."""
         if self._unread.has(delivery_offset):
             found = self._unread.one(delivery_offset, kind, None)
-            if found is not None:
+            if found is not None and found[0].delivery_offset == delivery_offset:
                 return found[0]
         [offset] = self._journaled.append_offsets(np.array([delivery_offset]), reading).tolist()
         return None if offset == UNKNOWN else self.partition.one_at(offset, delivery_offset, reading, kind)

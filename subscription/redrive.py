@@ -169,11 +169,12 @@ class _Letters:
 
 
 def _chosen(subscription: Subscription, limit: int | None, chosen: ChosenLetters) -> Generator[_Letters, None, None]:
-    """Dead letters, some at a time. What is not done with goes back in the end."""
-    taken, kept = 0, list[LeasedMessage]()
+    """Dead letters, some at a time, until so many are done with, or all that were named were seen. What is not done
+    with goes back in the end."""
+    done, seen, kept = 0, 0, list[LeasedMessage]()
     try:
-        while (limit is None or taken < limit) and (chosen.records is None or taken < len(chosen.records)):
-            room = BATCH_RECORDS if limit is None else limit - taken
+        while (limit is None or done < limit) and (chosen.records is None or seen < len(chosen.records)):
+            room = BATCH_RECORDS if limit is None else limit - done
             received = subscription.receive(min(BATCH_RECORDS, room) if chosen.is_all else BATCH_RECORDS)
             if not len(received):
                 break
@@ -184,10 +185,11 @@ def _chosen(subscription: Subscription, limit: int | None, chosen: ChosenLetters
                 if origin is not None and chosen.takes(message.id, origin)
             ]
             letters = _Letters(subscription, received, origins, rows[:room])
-            taken += len(letters.rows)
+            seen += len(letters.rows)
             try:
                 yield letters
             finally:
+                done += sum(received[row].settled for row in letters.rows)
                 kept += [message for message in received if not message.settled]
     finally:
         subscription.release(kept)

@@ -171,6 +171,22 @@ class TestSomeOfThem:
         assert 2 == len(store.dead_letters("dead"))
         assert before[0] in [each.message.id for each in store.dead_letters("dead")]
 
+    def test_a_limit_counts_those_that_are_sent_back(self, setting: Setting) -> None:
+        """Behind those that cannot be, too."""
+        store = setting.store
+        headers = [*store.dead_letters("dead")[0].message.headers]
+        headers[-6] = ("afterlog-dead-letter-topic", b"gone")
+        for partition in range(store.topic("dead").partition_count):
+            store.purge("dead", partition=partition)
+        for value in (b"lost", b"lost", b"back"):
+            given = (
+                headers if value == b"lost" else [*headers[:-6], ("afterlog-dead-letter-topic", b"mail"), *headers[-5:]]
+            )
+            store.send("dead", value, headers=given, partition=0)
+        assert RedriveResult(redriven=1, left={"there is no topic 'gone' any more": 2}) == store.redrive(
+            "dead", limit=1
+        )
+
     def test_at_a_rate(self, setting: Setting) -> None:
         assert 3 == setting.store.redrive("dead", rate=0.5).redriven
         with setting.subscribe() as sub:
