@@ -678,9 +678,9 @@ class StoreSurface(Closable, Protocol):
         """Hand out nothing to a subscription, or nothing of a topic, until `resume`. What is sent is taken, as before.
 
         What is leased stays so, and is acked, comes back, or ends, as ever; what an iteration has leased ahead goes
-        back. Of a topic to its consumers neither; what looks (`pending`, `get`), Spark and other clusters go on. It
-        outlives the store, and a paused subscription does not expire. Paused twice it is paused once. Raises
-        UnknownTopic, UnknownSubscription, StorageFull.
+        back. Of a topic its consumers get nothing either, nor does `redrive`; what looks (`pending`, `get`), Spark and
+        other clusters go on. It outlives the store, and a paused subscription does not expire. Paused twice it is
+        paused once. Raises UnknownTopic, UnknownSubscription, StorageFull.
 
         Through a server an iteration hands out what it has leased ahead, 256 at most; a consumer what it has read.
         """

@@ -197,6 +197,14 @@ class TestSomeOfThem:
                 setting.clock.advance(1)
                 assert 1 == len(sub.receive())
 
+    def test_of_a_paused_topic_none(self, setting: Setting) -> None:
+        store = setting.store
+        store.pause("dead")
+        assert (0, 0) == (store.redrive("dead").redriven, store.discard_dead_letters("dead"))
+        assert 3 == len(store.dead_letters("dead")), "a look goes on"
+        store.resume("dead")
+        assert 3 == store.redrive("dead").redriven
+
     def test_what_cannot_be(self, setting: Setting) -> None:
         store = setting.store
         for wrong in (0, -1, True, "1"):
