@@ -583,21 +583,12 @@ class PartitionSubscription:
         it, too."""
         with self._lock:
             self._look()
-            state = self._state
-            if state.is_ordered:
-                return
-            if state.is_replicated or state.elsewhere:
-                raise InvalidSubscription(f"{self.name!r} is replicated: other clusters could not keep to an order")
-            if state.acks.count:
-                raise InvalidSubscription(
-                    f"{self.name!r} of {self.partition.topic} has {state.acks.count} records that were handed out and "
-                    "are not acked: it can be ordered by key once they are settled, or from its beginning on"
-                )
+            self._check_orderable()
 
     def order_by_key(self) -> None:
         """From now on the records of a key go out one after the other. Raises as `check_orderable`, and as `ack`."""
-        self.check_orderable()
         with self._lock, self._changing():
+            self._check_orderable()  # a reader may have received since somebody asked
             if not self._state.is_ordered:
                 self._journaled.record(Ordered())
             end = self.journal.written
@@ -831,6 +822,18 @@ class PartitionSubscription:
             return self._leased(*merged, end, policy)
         finally:
             self._timers.put_back(retries)
+
+    def _check_orderable(self) -> None:
+        state = self._state
+        if state.is_ordered:
+            return
+        if state.is_replicated or state.elsewhere:
+            raise InvalidSubscription(f"{self.name!r} is replicated: other clusters could not keep to an order")
+        if state.acks.count:
+            raise InvalidSubscription(
+                f"{self.name!r} of {self.partition.topic} has {state.acks.count} records that were handed out and "
+                "are not acked: it can be ordered by key once they are settled, or from its beginning on"
+            )
 
     def _receive_in_turn(
         self,

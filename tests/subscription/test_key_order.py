@@ -278,6 +278,19 @@ def test_it_is_ordered_for_good(store: Store) -> None:
         store.subscribe("mail", "u", ordered_by="value")  # type: ignore[arg-type]
 
 
+def test_what_is_received_since_it_was_asked_for_is_seen(store: Store) -> None:
+    """It is judged where it is written whether it can be: a journal that says so beside a lease does not replay."""
+    send(store, (b"a", b"0"), (b"a", b"1"))
+    with store.subscribe("mail", "s") as subscription:
+        subscription.receive(1)
+        not_yet = patch.object(PartitionSubscription, "check_orderable", lambda _: None)
+        with not_yet, pytest.raises(InvalidSubscription, match="1 records"):
+            store.subscribe("mail", "s", ordered_by="key")
+        store.check()
+        assert [b"1"] == values(subscription.receive())
+        assert not subscription.parts()[0].is_ordered
+
+
 def test_new_partitions_are_ordered_as_the_others(store: Store) -> None:
     with store.subscribe("mail", "s", ordered_by="key"):
         pass
